@@ -83,7 +83,7 @@ def judge_chunks(
         totals.mismatched += int(mismatched)
         totals.max_abs_diff = _largest(totals.max_abs_diff, max_abs_diff)
         totals.squares += squares
-        if mismatched:
+        if mismatched and not briefly:
             _add_mismatches(totals, found, judge, poisoned, block)
     return totals
 

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -268,11 +268,13 @@ class InputMemory:
         """Return the names of the arguments that do not hold now what they are to hold."""
         changed = {name for each in changed_regions(self.changing) for name in each.names} | self._changed_gradients()
         exchanged = dict.fromkeys(self._exchanged())
+        if not changed and not exchanged:
+            return ()
         return tuple(name for name in {**by_name(self.given_leaves()), **exchanged} if name in {*changed, *exchanged})
 
-    def contents(self, names: Iterable[str]) -> dict[str, object]:
+    def contents(self, names: Collection[str]) -> dict[str, object]:
         """Return copies of arguments as they are now, as `copies_of` does."""
-        return copies_of(self.given_leaves(), names)
+        return copies_of(self.given_leaves(), names) if names else {}
 
 
 def _parts_of(gradient: torch.Tensor | None) -> torch.Tensor | None:

@@ -125,8 +125,12 @@ def tensor_of(leaf: object, to_compare: bool = False) -> torch.Tensor | None:
 
 def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, torch.Tensor]]:
     """Return the tensors that hold the memory of those among leaves, and of arrays, by name, detached."""
-    tensors = [(name, tensor.detach()) for name, leaf in leaves if (tensor := tensor_of(leaf)) is not None]
-    return [part for name, tensor in tensors for part in components(name, tensor, in_place=True)]
+    tensors = [(name, tensor) for name, leaf in leaves if (tensor := tensor_of(leaf)) is not None]
+    return [
+        part
+        for name, tensor in tensors
+        for part in components(name, tensor.detach() if tensor.requires_grad else tensor, in_place=True)
+    ]
 
 
 def _is_one_component(tensor: torch.Tensor) -> bool:

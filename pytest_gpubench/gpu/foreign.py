@@ -39,12 +39,8 @@ class GpuProcess:
         return f"pid {self.pid}" + (f" ({', '.join(known)})" if known else "")
 
 
-@dataclass(frozen=True)
-class GpuReading:
-    """The processes on a GPU, and its utilisation over the last second as a fraction; None where not known."""
-
-    processes: tuple[GpuProcess, ...] | None
-    utilisation: float | None
+GpuReading = tuple[tuple[GpuProcess, ...] | None, float | None]
+"""The processes on a GPU, and its utilisation over the last second as a fraction; None where not known."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ def read_gpu(nvml: Nvml) -> GpuReading:
     for each in listed or ():
         known = each.usedGpuMemory is not None and each.usedGpuMemory < 2**63  # "not available" is 2**64 - 1
         processes.append(GpuProcess(each.pid, each.usedGpuMemory if known else None, command_of(each.pid)))
-    return GpuReading(None if listed is None else tuple(processes), None if rates is None else rates.gpu / 100)
+    return None if listed is None else tuple(processes), None if rates is None else rates.gpu / 100
 
 
 def find_foreign(reading: GpuReading, ours: Collection[int], uses_gpu: bool) -> ForeignWork | None:
@@ -71,21 +67,22 @@ def find_foreign(reading: GpuReading, ours: Collection[int], uses_gpu: bool) -> 
     uses_gpu: whether one of our processes has a CUDA context on it. If NVML then lists none of them, its process ids
     are those of another container, and only the utilisation counts.
     """
-    listed = reading.processes or ()
+    processes, utilisation = reading
+    listed = processes or ()
     ids_are_ours = not uses_gpu or any(process.pid in ours for process in listed)
     others = [each for each in listed if each.pid not in ours]
     known = [each for each in others if ids_are_ours and each.command is not None]
     if known:
-        busy = "" if reading.utilisation is None else f", which is {_busy(reading.utilisation)}"
+        busy = "" if utilisation is None else f", which is {_busy(utilisation)}"
         verb = "computes" if len(known) == 1 else "compute"
         return ForeignWork(tuple(known), f"{_list(known)} {verb} on the GPU{busy}")
-    if reading.utilisation is None or reading.utilisation <= IDLE_SHARE:
+    if utilisation is None or utilisation <= IDLE_SHARE:
         return None
     whose = "NVML names no process of others"
     if others:
         verb = "is" if len(others) == 1 else "are"
         whose = f"NVML lists {count(len(others), 'process')} that {verb} not to be found in this container"
-    told = f"the GPU is {_busy(reading.utilisation)} while this run leaves it idle; whose work it is cannot be told"
+    told = f"the GPU is {_busy(utilisation)} while this run leaves it idle; whose work it is cannot be told"
     return ForeignWork((), f"{told}: {whose}")
 
 

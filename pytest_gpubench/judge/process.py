@@ -227,7 +227,7 @@ class Process:
             held = sum(resident)
             self._refuse_more("memory", held if held <= self.memory_bytes else self._shared_once(members))
             self._refuse_more("disk", _bytes_in(self.box))
-            listed = (read_gpu(self.nvml).processes if self.nvml else None) or ()  # with other ids in a container
+            listed = (read_gpu(self.nvml)[0] if self.nvml else None) or ()  # with other ids in a container
             own = [each.memory_bytes or 0 for each in listed if stat_fields(each.pid)[2:3] == [str(self.pid)]]
             self._refuse_more("GPU memory", sum(own) - CONTEXT_BYTES)
             self._looked_s = time.monotonic() + LOOK_S

@@ -20,11 +20,27 @@ Hook = Callable[..., object]
 
 
 class ExitStatus:
-    """The hook that fails a run for the reasons that the other hooks give, whoever else has set its exit status."""
+    """The hooks that fail a run for the reasons that the others give, and write what they say at its end."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
-        """Sentences, of which those who add them show what a user needs; a run with one becomes nobody's baseline."""
+        """Sentences; a run with one becomes nobody's baseline, whoever else has set its exit status."""
+        self._lines: list[tuple[str, dict[str, bool]]] = []
+
+    def say(self, sentence: str, **markup: bool) -> None:
+        """Write a sentence at the end of the run."""
+        self._lines.append((sentence, markup))
+
+    def fail(self, sentence: str) -> None:
+        """Fail the run, and say why at its end."""
+        self.reasons.append(sentence)
+        self.say(sentence, red=True)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
+        """Write what was said, below the tables."""
+        for sentence, markup in self._lines:
+            terminal.write_sentence(terminalreporter, f"gpu_bench: {sentence}", **markup)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
@@ -46,7 +62,7 @@ def failing(report: pytest.TestReport) -> Iterator[None]:
 
 
 def register(config: pytest.Config, status: ExitStatus, plugins: Mapping[str, object]) -> None:
-    """Register plugins by their names, with hooks whose errors are said, fail the run, and end nothing.
+    """Register plugins by their names, and the status, with hooks whose errors are said, fail the run, and end nothing.
 
     Wrappers contain themselves.
     """
@@ -70,7 +86,7 @@ def register(config: pytest.Config, status: ExitStatus, plugins: Mapping[str, ob
 
         return call
 
-    for name, plugin in plugins.items():
+    for name, plugin in {**plugins, "exit_status": status}.items():
         for each in dir(plugin):
             if each.startswith("pytest_") and each not in IN_A_PHASE:
                 hook = getattr(plugin, each)

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -77,20 +76,19 @@ class HeldGpus:
         import torch
 
         try:
-            reading = foreign.read_gpu(Nvml.open(uuid))
+            processes, utilisation = foreign.read_gpu(Nvml.open(uuid))
         except RuntimeError:
             return None
-        reading = reading if idle else replace(reading, utilisation=None)
         # a torch that was started need not have a context
         has_started: bool = self.uuids[0] == uuid and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         has_context = has_started and torch.cuda.memory_reserved() > 0
         # processes of this run, and of others that take turns; their children only if that matters
         own = frozenset({os.getpid(), *claimants(uuid, lock_folder_of(self.settings))})
-        if not {process.pid for process in reading.processes or ()} <= own:
+        if not {process.pid for process in processes or ()} <= own:
             controller, namespace = handed_on(self.config, CONTROLLER) or (0, None)
             is_here = namespace == pid_namespace() and controller == os.getppid()
             own = family([*own, controller] if is_here else own)
-        return foreign.find_foreign(reading, own, uses_gpu=has_context)
+        return foreign.find_foreign((processes, utilisation if idle else None), own, uses_gpu=has_context)
 
 
 class TooFewGpus(Exception):

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.containment import ExitStatus
 from pytest_gpubench.plugin.items import is_perf
@@ -42,23 +41,16 @@ class MissingTests:
     status: ExitStatus
     found: list[str] = field(default_factory=list)
     """At the end of the run: each test that is missing, or `test: function` for one that measures less."""
-    _passed: dict[str, bool] = field(default_factory=dict)
-    """For each test that was run, whether all of it passed."""
     _records: dict[str, TestRecord] = field(default_factory=dict)
     """The record of each test that measured, at the end of the run."""
-    _sentence: str = ""
 
     def is_gone(self, nodeid: str) -> bool:
         """Tell whether a test neither measured nor failed nor was skipped, and was not left out."""
-        if nodeid in self._passed:
-            return self._passed[nodeid] and nodeid not in self._records
+        if nodeid in self.results.ended:
+            return self.results.ended[nodeid] == "passed" and nodeid not in self._records
         return not self.left_out.has(nodeid)
 
     # hooks
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note which tests were run."""
-        self._passed[report.nodeid] = self._passed.get(report.nodeid, True) and report.passed
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -69,19 +61,15 @@ class MissingTests:
             return
         self.found = list(dict.fromkeys(self._missing(baseline)))
         if self.found:
-            self._sentence = (
+            sentence = (
                 f"{count(len(self.found), 'test')} of the baseline {', '.join(map(repr, baseline.names))} not in this "
                 f"run: {first_few(self.found, MOST_MISSING)}; if that is meant, save a new run, or give "
                 "--gpu-bench-missing=ignore"
             )
             if action == "fail":
-                self.status.reasons.append(self._sentence)
-
-    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
-        """Write what is missing."""
-        if self._sentence:
-            colour = "red" if self.settings.missing == "fail" else "yellow"
-            terminal.write_sentence(terminalreporter, f"gpu_bench: {self._sentence}", **{colour: True})
+                self.status.fail(sentence)
+            else:
+                self.status.say(sentence, yellow=True)
 
     # what is missing
 
@@ -93,7 +81,7 @@ class MissingTests:
                 continue
             if self.is_gone(past.nodeid):
                 yield past.nodeid
-            elif self._passed.get(past.nodeid, False):
+            elif self.results.ended.get(past.nodeid) == "passed":
                 record = self._records[past.nodeid]
                 if past.source and record.source not in ("", past.source):
                     continue  # a test that was changed is NOT JUDGED for that

@@ -57,7 +57,7 @@ def register_hooks(config: pytest.Config) -> None:
             "results": results,
             "sticky_errors": StickyErrors(config),
             "unfinished": UnfinishedRuns(config, settings),
-            "started_ahead": StartedAhead(config, turns),
+            "started_ahead": StartedAhead(config, turns, results),
             "end_signals": EndSignals(config, results, files),
         }
         if settings.scripts or settings.limits or settings.adopt:
@@ -69,4 +69,3 @@ def register_hooks(config: pytest.Config) -> None:
     except BadRequest as error:
         raise usage_error(error) from None
     containment.register(config, status, plugins)
-    config.pluginmanager.register(status, "gpu_bench_exit_status")

@@ -17,6 +17,8 @@ from pytest_gpubench.results.model import DeviceFacts, TestRecord, decode
 from pytest_gpubench.settings import TERMINAL, Settings
 from pytest_gpubench.units import count
 
+ENDINGS = ("passed", "skipped", "failed")
+"""From the best to the worst."""
 NO_SWEEP = "nothing was drawn, as no test measured at two values of a parameter that is a number or a shape"
 
 
@@ -29,6 +31,8 @@ class Results:
         self.status = status
         self.selected: set[str] = set()
         """The perf tests of the run."""
+        self.ended: dict[str, str] = {}
+        """The worst that a part of each test came to; of a file that could not be collected, "failed"."""
         self.silent: dict[str, str] = {}
         """For each skipped or xfailed test with limits that were not judged, the reason."""
         self._broken: dict[tuple[str, str], tuple[str, bool]] = {}
@@ -36,8 +40,6 @@ class Results:
         self._records: dict[tuple[str, str], TestRecord] = {}
         """Records by test and worker."""
         self._order: dict[str, int] = {}
-        self._lines: list[str] = []
-        """The reason why the run fails although each of its tests may look well."""
 
     @property
     def records(self) -> list[TestRecord]:
@@ -70,8 +72,16 @@ class Results:
         """Note the order of the tests, which is that of the tables, whichever worker runs them."""
         self._order = {nodeid: place for place, nodeid in enumerate(map(without_group, ids))}
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note what could not be collected."""
+        if report.failed:
+            self.ended[report.nodeid] = "failed"
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect the results, and which tests should have some."""
+        """Note how tests end; collect the results, and which tests should have some."""
+        if report.outcome in ENDINGS:  # others are of plugins, as of tests that are run again
+            nodeid = without_group(report.nodeid)
+            self.ended[nodeid] = max(self.ended.get(nodeid, "passed"), report.outcome, key=ENDINGS.index)
         if is_worker(self.config):
             return
         test = report.nodeid, str(getattr(report, "worker_id", worker_name()))
@@ -104,24 +114,21 @@ class Results:
         """Fail a run in which limits were broken, or that measured less than --gpu-bench-require asks for."""
         if is_worker(self.config) or is_dry(session.config):
             return
-        if shortfall := self._find_shortfall():
-            self._lines.append(shortfall)
-        is_green = session.exitstatus in GREEN
-        self._lines += [reason for reason, is_told in self._broken.values() if is_green or not is_told]
-        for reason in {*self._lines, *(reason for reason, _ in self._broken.values())}:
-            self.status.reasons.append(reason)
-
-    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
-        """Write the tables, the lines below them, and the shortfall."""
-        if self.records:
-            self._show(terminalreporter)
         if self.silent:
             tests = f"{count(len(self.silent), 'test')} with limits skipped or xfailed, not judged"
-            terminal.write_sentence(terminalreporter, f"gpu_bench: {tests}: {named(self.silent)}", yellow=True)
-        for line in self._lines:
-            terminal.write_sentence(terminalreporter, f"gpu_bench: {line}", red=True)
+            self.status.say(f"{tests}: {named(self.silent)}", yellow=True)
+        if shortfall := self._find_shortfall():
+            self.status.fail(shortfall)
+        is_green = session.exitstatus in GREEN
+        for reason, is_told in self._broken.values():
+            self.status.reasons.append(reason)
+            if is_green or not is_told:
+                self.status.say(reason, red=True)
 
-    def _show(self, terminalreporter: "pytest.TerminalReporter") -> None:
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
+        """Write the tables, and the lines below them."""
+        if not self.records:
+            return
         from pytest_gpubench.report.table import render
 
         terminal.write_line(terminalreporter, "")

@@ -9,7 +9,6 @@ import pytest
 
 from pytest_gpubench import __version__
 from pytest_gpubench.errors import BadFile, BadRequest
-from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
 from pytest_gpubench.plugin.containment import ExitStatus
 from pytest_gpubench.plugin.failures import Failures
@@ -49,8 +48,6 @@ class OutputFiles:
     _interrupted: bool = False
     _has_failed: bool = False
     """True if the run failed its limits, or lacks tests that have to be there: it replaces no baseline."""
-    _lines: list[tuple[str, bool]] = field(default_factory=list)
-    """The lines at the end of the run, each with True for a failure."""
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files; one that cannot be written fails the run after the others were tried."""
@@ -71,23 +68,17 @@ class OutputFiles:
                 continue
             try:
                 if self._has_anything(name):
-                    self._lines += [(line, False) for line in write(given)]
+                    for line in write(given):
+                        self.status.say(line)
                 elif given and (self.config.getoption(ini_name(name), None) is not None or self.results.selected):
                     if name == "save":
                         raise BadRequest(f"{flag_name('save')}={given}: nothing was measured, so nothing is saved")
                     unwritten = f"{given} was not written, as nothing was measured"
-                    self._lines.append((self._no_trace() if name == "trace" else unwritten, False))
+                    self.status.say(self._no_trace() if name == "trace" else unwritten)
             except Exception as error:  # whatever it is, it must not cost the table or the other files
                 known = isinstance(error, (BadFile, BadRequest, OSError))
-                line = str(error) if known else f"{type(error).__name__}: {error}"
-                self._lines.append((line, True))
-                self.status.reasons.append(line)
+                self.status.fail(str(error) if known else f"{type(error).__name__}: {error}")
         self._write_step_summary()
-
-    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
-        """Say which files were written, and which could not be."""
-        for line, failed in self._lines:
-            terminal.write_sentence(terminalreporter, f"gpu_bench: {line}", red=failed)
 
     def _has_anything(self, name: str) -> bool:
         """Tell whether there is anything to write: a run that measured nothing leaves the files of the last one."""
@@ -158,13 +149,13 @@ class OutputFiles:
         try:
             stored = [one.path for model in models for one in storage.runs(model)[-HISTORY_RUNS:]]
         except BadFile as error:
-            self._lines.append((f"the page shows no history: {error}", False))
+            self.status.say(f"the page shows no history: {error}")
         for file in stored:
             try:
                 if file not in self.saved:  # this run itself
                     history.append(read_run(file))
             except BadFile as error:
-                self._lines.append((f"left out of the page: {error}", False))
+                self.status.say(f"left out of the page: {error}")
         write_text(html_page(self._run(), compared, history), Path(path))
         return [f"page written to {path}"]
 
@@ -191,7 +182,7 @@ class OutputFiles:
             with explaining_os_errors(Path(path), "written"), open(path, "ab") as file:
                 file.write(self._summary().encode(errors="backslashreplace"))
         except Exception as error:
-            self._lines.append((f"no summary in GITHUB_STEP_SUMMARY: {error}", False))
+            self.status.say(f"no summary in GITHUB_STEP_SUMMARY: {error}")
 
     def _summary(self) -> str:
         from pytest_gpubench.report.markdown import markdown_summary

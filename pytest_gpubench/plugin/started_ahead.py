@@ -13,7 +13,8 @@ import pytest
 from pytest_gpubench.child_process import RUN_NOTES, TURN_SOCKET
 from pytest_gpubench.plugin.gpu_turn import GpuTurns
 from pytest_gpubench.plugin.items import is_perf, source_hash
-from pytest_gpubench.plugin.workers import hand_on, handed_on, is_distributing, without_group
+from pytest_gpubench.plugin.results import Results
+from pytest_gpubench.plugin.workers import hand_on, handed_on, is_distributing
 from pytest_gpubench.timing.startup import wait_for_startup
 
 IMPORTED_LATER = (
@@ -24,17 +25,14 @@ IMPORTED_LATER = (
 )
 """Modules for the first measurement, and for the end of a run, hypothesis's own plugin included: a third of a turn."""
 
-ENDINGS = ("passed", "skipped", "failed")
-"""From the best to the worst."""
-
 
 class StartedAhead:
     """The hooks that wait once, right before the first test, and tell in the end how all of them ended."""
 
-    def __init__(self, config: pytest.Config, turns: GpuTurns) -> None:
+    def __init__(self, config: pytest.Config, turns: GpuTurns, results: Results) -> None:
         self.config = config
         self.turns = turns
-        self._ended: dict[str, str] = {}
+        self.results = results
         self._notes: str | None = os.environ.pop(RUN_NOTES, None) or handed_on(config, RUN_NOTES)
         """The file for the notes of this run and its workers; what its tests start, fresh processes too, has none."""
         hand_on(config, RUN_NOTES, self._notes)
@@ -58,24 +56,13 @@ class StartedAhead:
                     import_module(name)
         self._wait({item.nodeid: item for item in session.items})
 
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note what could not be collected, as a test that failed."""
-        if report.failed:
-            self._ended[report.nodeid] = "failed"
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note the worst that a part of a test came to."""
-        if report.outcome in ENDINGS:  # others are of plugins, as of tests that are run again
-            nodeid = without_group(report.nodeid)
-            self._ended[nodeid] = max(self._ended.get(nodeid, "passed"), report.outcome, key=ENDINGS.index)
-
     def pytest_sessionfinish(self) -> None:
         """Tell the parent how the tests ended, and which files the modules come from."""
         if self._notes is not None:
             files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
             # others have made up relative names, as torch.ops has
             modules = {name: file for name, file in files.items() if isinstance(file, str) and os.path.isabs(file)}
-            line = json.dumps({"ended": self._ended, "modules": modules}).encode() + b"\n"
+            line = json.dumps({"ended": self.results.ended, "modules": modules}).encode() + b"\n"
             with open(self._notes, "ab", buffering=0) as notes:  # in one piece, as others write too
                 notes.write(line)
 

@@ -85,14 +85,14 @@ def measured_peaks(device: Device, dtypes: Sequence[str] | None = ()) -> Peaks |
     if device.type != "cuda":
         return None
     try:
-        memory = measured_memory(device)
+        points, of_memory = measured_memory(device)
     except Exception as error:  # without a peak the measured result is still worth having
-        memory = MeasuredMemory((), (f"memory: not measured, {first_line(error)}",))
+        points, of_memory = (), (f"memory: not measured, {first_line(error)}",)
     known = {name: rate for (there, name), rate in _matmuls.items() if there == device}
     matmuls = known if dtypes is None else matmuls_or_remark(device, dtypes)
     sheet, clock_mhz = datasheet_of(device.facts), device.facts.max_sm_clock_mhz
-    remarks = [*memory.remarks, *dict.fromkeys(rate.remark for rate in matmuls.values() if rate.remark)]
-    largest_gbps = {point.read_share: point.gbps for point in memory.points}  # the last are of the largest traffic
+    remarks = [*of_memory, *dict.fromkeys(rate.remark for rate in matmuls.values() if rate.remark)]
+    largest_gbps = {point.read_share: point.gbps for point in points}  # the last are of the largest traffic
     return Peaks(
         copy_gbps=largest_gbps.get(0.5),
         read_gbps=largest_gbps.get(1.0),
@@ -101,7 +101,7 @@ def measured_peaks(device: Device, dtypes: Sequence[str] | None = ()) -> Peaks |
         datasheet_tflops=sheet.tflops if sheet else {},
         datasheet=str(sheet) if sheet else "",
         boost=max(1.0, clock_mhz / sheet.boost_mhz) if sheet and sheet.boost_mhz and clock_mhz else 1.0,
-        memory=memory.points,
+        memory=points,
         cache_bytes=device.cache_bytes,
         remarks=tuple(remarks),
     )
@@ -139,19 +139,11 @@ def plainly() -> Iterator[None]:
 # memory
 
 
-@dataclass(frozen=True)
-class MeasuredMemory:
-    """The measured rates of memory, by traffic (the smallest first) and share of reads."""
-
-    points: tuple[MemoryPeak, ...]
-    remarks: tuple[str, ...]
-
-
 @cache
-def measured_memory(device: Device) -> MeasuredMemory:
+def measured_memory(device: Device) -> tuple[tuple[MemoryPeak, ...], tuple[str, ...]]:
     """Measure copies, additions, readers and writers of several sizes; fewer without room, which a remark says.
 
-    Raises DeviceUnavailable without room for the smallest.
+    Returns the rates, those of the smallest traffic first, and remarks. Raises DeviceUnavailable without room for that.
     """
     flush_buffer(device)  # first, so that it has room
     pool, remarks = make_pool(device), []
@@ -169,7 +161,7 @@ def measured_memory(device: Device) -> MeasuredMemory:
     del pool, trials
     torch.cuda.empty_cache()  # of so much memory others may have a use
     points = (MemoryPeak(read_share=share, moved_bytes=size, gbps=rate) for (share, size), rate in best.items())
-    return MeasuredMemory(tuple(points), tuple(remarks))
+    return tuple(points), tuple(remarks)
 
 
 def make_pool(device: Device) -> torch.Tensor:

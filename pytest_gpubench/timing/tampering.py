@@ -11,8 +11,9 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from operator import attrgetter, is_
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import msgspec
@@ -45,8 +46,11 @@ def replaced() -> str | None:
     A function is a library's if the file it is defined in lies where libraries are installed, or in this package. The
     clocks are built in: a library that replaces one freezes or moves the time.
     """
-    clocks = (name for name in RELIED_ON if name.startswith("time.") and not inspect.isbuiltin(find(name)))
-    return next(clocks, None) or next((name for name in RELIED_ON if is_foreign(find(name))), None)
+    for name in RELIED_ON:
+        value = find(name)
+        if is_foreign(value) or (name.startswith("time.") and not inspect.isbuiltin(value)):
+            return name
+    return None
 
 
 OPERATIONS = ("torch", "torch.Tensor", "torch.nn.functional", "torch.linalg", "torch.fft")
@@ -60,6 +64,8 @@ def operations_kept() -> Iterator[None]:
     yield
     for path, earlier in before.items():
         owner: Any = find(path)
+        if len(vars(owner)) == len(earlier) and all(map(is_, vars(owner).values(), earlier.values())):
+            continue
         inherited = [vars(kind) for kind in getattr(owner, "__mro__", (owner,))[1:]]
         for name, value in list(vars(owner).items()):
             if value is earlier.get(name) or not any(name in names for names in (earlier, *inherited)):
@@ -73,7 +79,8 @@ def operations_kept() -> Iterator[None]:
 
 def find(name: str) -> object:
     """Return the object that a dotted name stands for now."""
-    return resolve_name(name.replace(".", ":", 1))
+    module, _, path = name.partition(".")
+    return attrgetter(path)(import_module(module)) if path else import_module(module)
 
 
 def is_foreign(value: object) -> bool:

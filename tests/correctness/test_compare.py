@@ -269,4 +269,4 @@ def test_briefly_a_part_of_a_wrong_output_is_enough(monkeypatch: pytest.MonkeyPa
     found[list(wrong)] = 1
     (whole,), (brief,) = (compare_outputs(found, expected, briefly=briefly) for briefly in (False, True))
     assert whole.passed == brief.passed == (not wrong)
-    assert (whole.mismatched, brief.mismatched) == (len(wrong), min(len(wrong), 1))
+    assert (whole.mismatched, brief.mismatched, brief.where) == (len(wrong), min(len(wrong), 1), None)

@@ -32,7 +32,7 @@ def test_a_process_is_known_by_its_command_until_it_ends() -> None:
     ending = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, ending.pid, os.WEXITED | os.WNOWAIT)
     listed = [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in (os.getpid(), ending.pid, 2**30)]
-    found = read_gpu(Nvml(Recording(answers={"ComputeRunningProcesses": listed}), "handle")).processes
+    found = read_gpu(Nvml(Recording(answers={"ComputeRunningProcesses": listed}), "handle"))[0]
     ending.wait()
     assert found is not None
     assert [each.command is not None for each in found] == [True, False, False]

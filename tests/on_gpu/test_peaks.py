@@ -34,12 +34,12 @@ def test_measured_again_they_are_the_same_in_some_seconds() -> None:
     device, found = find_device("cuda"), found_peaks("bfloat16")
     take_reps_of_noop(ProfilerTimer(device, "cold"))  # what the profiler's start costs is none of theirs
     began_s = time.perf_counter()
-    again = peaks.measured_memory.__wrapped__(device)
+    points, _ = peaks.measured_memory.__wrapped__(device)
     memory_s = time.perf_counter() - began_s
     rate = peaks.measure_matmul(device, "bfloat16")
     matmul_s = time.perf_counter() - began_s - memory_s
     print(f"memory {memory_s:.2f} s, bfloat16 {matmul_s:.2f} s")
-    gbps = {point.read_share: point.gbps for point in again.points}
+    gbps = {point.read_share: point.gbps for point in points}
     assert gbps[0.5] == pytest.approx(found.copy_gbps, rel=0.03)
     assert gbps[1.0] == pytest.approx(found.read_gbps, rel=0.03)
     assert rate.tflops == pytest.approx(found.matmul_tflops["bfloat16"], rel=0.05)

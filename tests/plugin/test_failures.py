@@ -119,9 +119,9 @@ def test_judged(gpu_bench):
     )
     result.stdout.fnmatch_lines(
         [
-            "gpu_bench: 1 test with limits skipped or xfailed, not judged: *::test_left_out (not today)",
             "::warning file=*test_elsewhere::fast: no max_time_us for *, only for H200",
             "::warning file=*test_left_out::the limits of the test were not judged: not today",
+            "gpu_bench: 1 test with limits skipped or xfailed, not judged: *::test_left_out (not today)",
             "*=== 2 skipped, 1 not judged in *",
         ]
     )

@@ -66,10 +66,3 @@ def test_its_error_is_told_as_its_own(raises: str) -> None:
     named = "fill" if raises == "function" else "Layer"
     notes = [f"gpu_bench: raised in producer {named}, which cache= has called without arguments"]
     assert getattr(caught.value, "__notes__", []) == notes
-
-
-def test_it_can_be_left_out() -> None:
-    calls: list[int] = []
-    producer = Producer(lambda: calls.append(1), is_left_out=True)
-    producer.run(lambda: None)
-    assert calls == []

@@ -33,11 +33,7 @@ RELIED_ON = {
 }
 
 
-def test_the_functions_that_are_relied_on_are_these() -> None:
-    assert {*tampering.RELIED_ON} == RELIED_ON
-
-
-@pytest.mark.parametrize("name", tampering.RELIED_ON)
+@pytest.mark.parametrize("name", sorted(RELIED_ON))
 @pytest.mark.parametrize("wraps", [False, True])
 def test_a_replaced_function_is_named(monkeypatch: pytest.MonkeyPatch, name: str, wraps: bool) -> None:
     """Though it says what it wraps, as such a patch mostly does."""

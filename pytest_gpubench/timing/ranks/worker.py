@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial, reduce
+from itertools import dropwhile
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from operator import or_
@@ -21,7 +22,7 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench.errors import GpuBenchError, MeasurementError, NothingRecorded, WrongResult, causes_of, is_ours
+from pytest_gpubench.errors import GpuBenchError, MeasurementError, NothingRecorded, WrongResult
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device, new_event
 from pytest_gpubench.results.model import Timing, text_of
 from pytest_gpubench.settings.cache import Cache
@@ -164,7 +165,7 @@ class RankSampler:
 
     def take_sample(self, plan: Plan, pacing: Pacing, say: Callable[[str], None]) -> Sample:
         """Take reps until the slowest of each are precise, or the time is spent, as the first rank decides."""
-        probe, _ = self.take_session(PROBE_REPS, 0.0, Sample())  # the first session of a process is slow
+        probe = [rep for rep, *_ in self.take_session(PROBE_REPS, 0.0, Sample())]  # the first of a process is slow
         started_s = time.perf_counter()
         self.take_session(PROBE_REPS, pacing.idle_s(probe), Sample())
         cost_s = (time.perf_counter() - started_s) / PROBE_REPS
@@ -181,30 +182,30 @@ class RankSampler:
         return sample
 
     def take_clean(self, wanted: int, idle_s: float, sample: Sample) -> None:
-        """Add so many reps to the sample, throttled ones only where no others can be had."""
-        throttled: list[tuple[Rep, int]] = []
+        """Add so many reps to the sample, throttled or host-bound ones only where no others can be had."""
+        unclean: list[tuple[Rep, int]] = []
         pauses, missing = Pauses(), wanted
         for attempt in range(ATTEMPTS):
             if attempt:
                 pauses.rest()
-            taken = list(zip(*self.take_session(missing, idle_s, sample), strict=True))
-            sample.reps += [rep for rep, mask in taken if not mask]
-            throttled += [(rep, mask) for rep, mask in taken if mask]
-            missing = sum(1 for _, mask in taken if mask)
+            taken = self.take_session(missing, idle_s, sample)
+            sample.reps += [rep for rep, _, is_clean in taken if is_clean]
+            again = [(rep, mask) for rep, mask, is_clean in taken if not is_clean]
+            unclean, missing = [*unclean, *again], len(again)
             if not missing:
                 break
-        sample.discarded += len(throttled) - missing
-        for rep, mask in throttled[:missing]:
+        sample.discarded += len(unclean) - missing
+        for rep, mask in unclean[:missing]:
             sample.reps.append(rep)
             sample.throttle_mask |= mask
 
-    def take_session(self, wanted: int, idle_s: float, sample: Sample) -> tuple[Sequence[Rep], list[int]]:
-        """Return a session's reps, and what throttled any GPU in each; all measure again where one's are not complete.
+    def take_session(self, wanted: int, idle_s: float, sample: Sample) -> list[tuple[Rep, int, bool]]:
+        """Return a session's reps, each with what throttled any GPU in it, and whether it is clean on all ranks.
 
-        All raise the same error where they never are.
+        All measure again where one's are not complete, and raise the same error where they never are.
         """
 
-        def take() -> tuple[Sequence[Rep], list[int]]:
+        def take() -> list[tuple[Rep, int, bool]]:
             masks: list[int] = []
             problem: MeasurementError | None = None
             reps: Sequence[Rep] = ()
@@ -217,11 +218,15 @@ class RankSampler:
                 check_same_kernels(self.call, [*sample.reps[:1], *reps])
             except MeasurementError as error:  # the others have to be told, or they would wait
                 problem = error
-            told = self.peers.tell((problem, masks))
-            for index, (each, _) in enumerate(told):
+            behind = [HOST_BOUND in rep.flags for rep in reps]
+            # a host that was never ahead would not be the next time
+            told = self.peers.tell((problem, masks, [False] * len(behind) if all(behind) else behind))
+            for index, (each, *_) in enumerate(told):
                 if each is not None:
                     raise type(each)(f"rank {index}: {each}")
-            return reps, [reduce(or_, column) for column in zip(*(each for _, each in told), strict=True)]
+            throttled = [reduce(or_, column) for column in zip(*(each for _, each, _ in told), strict=True)]
+            late = map(any, zip(*(each for *_, each in told), strict=True))
+            return [(rep, mask, not (mask or each)) for rep, mask, each in zip(reps, throttled, late, strict=True)]
 
         return until_complete(take, again=sample.count_again, errors=(*NOT_COMPLETE, NothingRecorded))
 
@@ -367,21 +372,14 @@ def failure_of(error: BaseException, label: str) -> Failure:
 
 def _own_traceback(error: BaseException) -> str:
     """Return an error's traceback from the user's first line on; all of it where there is none."""
-    _cut(error, set())
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+    told = traceback.TracebackException.from_exception(error)
+    _cut(told)
+    return "".join(told.format()).rstrip()
 
 
-def _cut(error: BaseException, seen: set[int]) -> None:
-    """Leave out our first frames from an error, its causes and the members of a group; seen: their ids."""
-    for each in causes_of(error):
-        if id(each) in seen:  # a member may be raised while its group is handled
-            return
-        seen.add(id(each))
-        frames = each.__traceback__
-        while frames and is_ours(frames.tb_frame):
-            frames = frames.tb_next
-        each.__traceback__ = frames or each.__traceback__
-        members = getattr(each, "exceptions", None)
-        for member in members if isinstance(members, (list, tuple)) else ():
-            if isinstance(member, BaseException):
-                _cut(member, seen)
+def _cut(told: traceback.TracebackException) -> None:
+    """Leave out our first frames from an error, its causes and the members of a group."""
+    told.stack[:] = list(dropwhile(lambda frame: frame.filename.startswith(OURS), told.stack)) or told.stack
+    for each in (told.__cause__, told.__context__, *(getattr(told, "exceptions", None) or ())):
+        if each is not None:
+            _cut(each)

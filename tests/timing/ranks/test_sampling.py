@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +19,7 @@ from pytest_gpubench.timing.rounds import Sample
 from tests.timing.fakes import Clock, FakeTimer, numbered, rep
 from tests.timing.ranks.fake_ranks import PLAN, nothing
 
+HOST_BOUND = "host-bound"
 GIVEN_UP = r"rank 1: other kernels \(measured 3 times\)"
 
 
@@ -33,32 +35,53 @@ def test_a_session_that_is_not_complete_for_one_rank_is_taken_again_by_all(clock
     problems = iter([*[KernelsDiffer("other kernels")] * failures, None])
     timer, sample, expected = FakeTimer(clock), Sample(), pytest.raises(KernelsDiffer, match=GIVEN_UP)
     with expected if failures == 3 else nullcontext():
-        reps, masks = sampler_of(timer, lambda mine: (next(problems), mine[1])).take_session(4, 0.0, sample)
-        assert (len(reps), masks, sample.remeasured) == (4, [0] * 4, 1)
+        taken = sampler_of(timer, lambda mine: (next(problems), *mine[1:])).take_session(4, 0.0, sample)
+        assert ([mask for _, mask, _ in taken], sample.remeasured) == ([0] * 4, 1)
     assert timer.sizes == [4] * min(failures + 1, 3)
 
 
 @pytest.mark.parametrize(("kernels", "is_refused"), [("a", False), ("ab", True)])
 def test_a_session_has_the_kernels_of_the_sample_so_far(clock: Clock, kernels: str, is_refused: bool) -> None:
-    sampler = sampler_of(FakeTimer(clock, lambda number: rep(100, kernels)), lambda mine: (None, mine[1]))
+    sampler = sampler_of(FakeTimer(clock, lambda number: rep(100, kernels)), lambda mine: (None, *mine[1:]))
     with pytest.raises(KernelsDiffer, match=r"^rank 0: ") if is_refused else nullcontext():
         sampler.take_session(4, 0.0, Sample([rep(100, "a")]))
 
 
+CLEAN, THROTTLED, BRAKED, BEHIND = (0, False), (4, False), (8, False), (0, True)
+"""What a rank tells of a rep: what throttled its GPU, and whether its host was not ahead."""
+
+
 @pytest.mark.parametrize(
     ("told", "sizes", "discarded", "throttle_mask"),
-    [([[0, 4, 0], [0]], [3, 1], 1, 0), ([[0, 4, 8], [4, 0], [2]], [3, 2, 1], 3, 4)],
+    [
+        ([[CLEAN, THROTTLED, CLEAN], [CLEAN]], [3, 1], 1, 0),
+        ([[CLEAN, BEHIND, CLEAN], [CLEAN]], [3, 1], 1, 0),
+        ([[CLEAN, THROTTLED, BRAKED], [THROTTLED, CLEAN], [(2, False)]], [3, 2, 1], 3, 4),
+        ([[CLEAN, BEHIND, BEHIND], [BEHIND, THROTTLED], [CLEAN, BEHIND]], [3, 2, 2], 4, 0),
+    ],
 )
-def test_a_rep_that_is_throttled_on_one_gpu_is_taken_again_by_all(
-    clock: Clock, told: list[list[int]], sizes: list[int], discarded: int, throttle_mask: int
+def test_a_rep_that_is_not_clean_on_one_rank_is_taken_again_by_all(
+    clock: Clock, told: list[list[tuple[int, bool]]], sizes: list[int], discarded: int, throttle_mask: int
 ) -> None:
-    """Those that stay throttled are kept and said to be; what is in the sample already is no part of the batch."""
-    masks, timer, sample = iter(told), FakeTimer(clock), Sample([numbered(99)])
-    sampler_of(timer, lambda mine: (None, next(masks))).take_clean(3, 0.0, sample)
+    """Those that never are clean are kept, as they are; what is in the sample already is no part of the batch."""
+    columns, timer, sample = iter(told), FakeTimer(clock), Sample([numbered(99)])
+    sampler_of(timer, lambda mine: (None, *zip(*next(columns), strict=True))).take_clean(3, 0.0, sample)
     assert timer.sizes == sizes
     assert (len(sample.reps), sample.reps[0]) == (4, numbered(99))
     assert (sample.discarded, sample.throttle_mask) == (discarded, throttle_mask)
     assert clock.slept_s == [0.1, 0.2][: len(sizes) - 1]
+
+
+@pytest.mark.parametrize(("first", "last", "sizes", "flagged"), [(2, 3, [3, 1], 0), (2, 9, [3, 1], 1), (0, 9, [3], 3)])
+def test_a_rep_in_which_this_host_was_not_ahead_is_taken_again(
+    clock: Clock, first: int, last: int, sizes: list[int], flagged: int
+) -> None:
+    """Unless it was ahead in none of its session: those are kept with their flags."""
+    timer = FakeTimer(clock, lambda number: replace(rep(100), flags=(HOST_BOUND,) * (first <= number < last)))
+    sample = Sample()
+    sampler_of(timer, lambda mine: mine).take_clean(3, 0.0, sample)
+    assert (timer.sizes, len(sample.reps)) == (sizes, 3)
+    assert sum(each.flags == (HOST_BOUND,) for each in sample.reps) == flagged
 
 
 @pytest.mark.parametrize(("cost_s", "sizes"), [(0.99, [5, 5, 11, 9]), (10.1, [5, 5] + [1] * 20), (0.4, [5, 5, 20])])

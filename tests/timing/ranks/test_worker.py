@@ -280,20 +280,6 @@ def group_of_ours() -> None:
     raise vars(builtins)["ExceptionGroup"]("two", [through_ours(), ValueError()])
 
 
-def member_again() -> None:
-    error = ValueError("later")
-    try:
-        raise vars(builtins)["ExceptionGroup"]("two", [error])
-    except Exception:
-        raise error from None
-
-
-def no_group() -> None:
-    error: Any = ValueError("later")
-    error.exceptions = 5
-    raise error
-
-
 needs_groups = pytest.mark.skipif(sys.version_info < (3, 11), reason="needs ExceptionGroup")
 
 
@@ -303,8 +289,6 @@ needs_groups = pytest.mark.skipif(sys.version_info < (3, 11), reason="needs Exce
         (cause_of_ours, ["divide", "cause_of_ours"]),  # what it came from is told first
         (context_of_ours, ["divide", "context_of_ours"]),
         pytest.param(group_of_ours, ["group_of_ours", "divide"], marks=needs_groups),
-        pytest.param(member_again, ["member_again"], marks=needs_groups),  # raised while its group is handled
-        (no_group, ["no_group"]),
     ],
 )
 def test_a_traceback_its_causes_and_members_are_of_the_users_own_lines(
