@@ -189,7 +189,8 @@ class Judge:
         import torch
 
         title, threads = f"judge {candidate.name}", torch.get_num_threads()
-        with turn_at(self.device, self.lock_folder, None, title, claims=False), ExitStack() as held:
+        turn = turn_at(self.device, self.lock_folder, None, title, claims=False)
+        with turn, self.spec.in_use(), ExitStack() as held:
             held.callback(self._pool.await_ends)  # the turn's next holder may time at once
             if self.device.type == "cpu":  # as in the candidate's process: spinning threads of both delay each other
                 held.callback(torch.set_num_threads, threads)

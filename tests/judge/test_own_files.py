@@ -1,0 +1,87 @@
+"""The modules that a spec imports from its folder: they are its own."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_gpubench.judge.spec import read_spec
+
+SPEC = """
+import sys
+import {module}
+
+
+def reference():
+    import {later} as found
+    return {module}.NUMBER, found.NUMBER, sys.modules[__name__].NAME
+
+
+def inputs(seed): return ()
+
+
+NAME = "{name}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let bytecode be written and read, as by default."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+
+
+def write(folder: Path, module: str, later: str, number: int) -> Path:
+    """Write a spec with two modules of these names, and return its path."""
+    for name in (module, later):
+        path = folder / f"{name.replace('.', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"NUMBER = {number}\n")
+        os.utime(path, (10**9, 10**9))
+    (folder / "spec.py").write_text(SPEC.format(module=module, later=later, name=folder.name))
+    return folder / "spec.py"
+
+
+@pytest.mark.parametrize("module", ["gpu_bench_helper", "gpu_bench_helpers.inner"])
+def test_specs_have_modules_of_their_own(tmp_path: Path, module: str) -> None:
+    """Two of the same name, in files of the same name, imported at once or by a call; others are this process's."""
+    modules, path = {*sys.modules}, sys.path[:]
+    later = "gpu_bench_later"
+    specs = [read_spec(write(tmp_path / name, module, later, number)) for number, name in enumerate("ab")]
+    for _ in range(2):
+        for number, (spec, name) in enumerate(zip(specs, "ab", strict=True)):
+            with spec.in_use():
+                assert spec.reference() == (number, number, name)
+    assert ({*sys.modules}, sys.path) == (modules, path)
+    assert not [*tmp_path.rglob("*.pyc")]
+
+
+@pytest.mark.parametrize("edited", ["gpu_bench_helper", "gpu_bench_later", "spec"])
+def test_a_spec_is_read_again_with_its_modules(tmp_path: Path, edited: str) -> None:
+    """An edit of the same size at the same time is seen in each file."""
+    spec = read_spec(write(tmp_path, "gpu_bench_helper", "gpu_bench_later", 1))
+    with spec.in_use():
+        assert spec.reference() == (1, 1, tmp_path.name)
+    before = spec.is_current
+    path = tmp_path / f"{edited}.py"
+    path.write_text(path.read_text().replace("NUMBER = 1", "NUMBER = 2").replace("NAME = ", "NAME= "))
+    os.utime(path, (10**9, 10**9))
+    assert (before, spec.is_current) == (True, False)
+    again = read_spec(tmp_path / "spec.py")
+    assert (again.digest == spec.digest) is (edited == "gpu_bench_later"), "nothing had imported it"
+    with again.in_use():
+        assert again.reference()[:2] == (1 + (edited == "gpu_bench_helper"), 1 + (edited == "gpu_bench_later"))
+
+
+def test_what_is_installed_in_the_folder_is_shared(tmp_path: Path) -> None:
+    """As in a virtual environment, which may be imported but once."""
+    packages = tmp_path / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "gpu_bench_installed.py").write_text("")
+    spec = write(tmp_path, "gpu_bench_helper", "gpu_bench_later", 1)
+    spec.write_text(f"import sys\nsys.path.append({str(packages)!r})\nimport gpu_bench_installed\n{spec.read_text()}")
+    try:
+        read_spec(spec)
+        assert sys.modules.keys() & {"gpu_bench_installed", "gpu_bench_helper"} == {"gpu_bench_installed"}
+    finally:
+        sys.modules.pop("gpu_bench_installed")
