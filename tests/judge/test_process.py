@@ -230,14 +230,15 @@ def test_a_process_may_take_so_much(
     """Shared memory, the folder and the GPU's memory are looked at once a second; a GiB is its context's."""
     looked: list[Path] = []
     monkeypatch.setattr(process_module, "members_of", lambda group: [Path()] * processes)
-    monkeypatch.setattr(process_module, "_resident_bytes", lambda member: used)
-    monkeypatch.setattr(Process, "_shared_once", lambda self, members: shared)
+    monkeypatch.setattr(process_module, "bytes_without_process", lambda members: 100)
+    monkeypatch.setattr(process_module, "bytes_of", lambda member: used)
+    monkeypatch.setattr(Process, "_shared_once", lambda self, members: shared - 100)
 
     def size_of(folder: Path) -> int:
         looked.append(folder)
         return disk
 
-    monkeypatch.setattr(process_module, "_bytes_in", size_of)
+    monkeypatch.setattr(process_module, "bytes_in", size_of)
     process: Any = Process.__new__(Process)
     process.pid, process.memory_bytes, process._looked_s, process.box = os.getpgid(0), 1000, 0.0, Path("box")
     ours, other = (
@@ -319,21 +320,6 @@ def test_a_process_that_cannot_be_started_leaves_nothing(
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_folder_is_as_large_as_what_its_files_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not what they say, and no file outside counts."""
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "file").write_bytes(bytes(10_000))
-    with (tmp_path / "sparse").open("wb") as sparse:
-        sparse.truncate(2**30)
-    (tmp_path / "link").symlink_to("/usr")
-    assert 10_000 <= process_module._bytes_in(tmp_path) < 30_000
-    monkeypatch.setattr(process_module, "MOST_FOLDERS_AND_FILES", 4)
-    process_module._bytes_in(tmp_path)
-    monkeypatch.setattr(process_module, "MOST_FOLDERS_AND_FILES", 3)
-    with pytest.raises(Ended, match="more than 3 folders and files"):
-        process_module._bytes_in(tmp_path)
-
-
 def test_a_copy_of_tritons_cache_is_one(tmp_path: Path) -> None:
     """Without a cache each process would compile the kernels of a measurement, for a second."""
     pytest.importorskip("triton")
@@ -363,7 +349,7 @@ def test_a_folder_too_deep_for_python_is_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("machine", seccomp.MACHINES)
 def test_the_filter_stays_within_itself(machine: str) -> None:
     """No jump leads past the end, and the last row returns. A call that is newer than the list does not exist."""
-    rows = list(struct.iter_unpack("<HBBI", seccomp.program(machine, 1234)))
+    rows = list(struct.iter_unpack("<HBBI", seccomp.program(machine, 1234, shares_memory=False)))
     assert rows[-1][0] == seccomp.RETURN
     for place_, (code, true, false, _) in enumerate(rows):
         if code in (seccomp.JUMP_EQUAL, seccomp.JUMP_FROM):
