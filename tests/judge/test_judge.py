@@ -16,10 +16,11 @@ import pytest_gpubench
 from pytest_gpubench import BadRequest, Judgement, UnfairComparison
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import judging
+from pytest_gpubench.judge.held import members_of
 from pytest_gpubench.judge.isolation import landlock
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
-from pytest_gpubench.judge.process import Process, members_of
+from pytest_gpubench.judge.process import Process
 from pytest_gpubench.judge.reference import ReadyCase, case_name
 from pytest_gpubench.judge.spec import read_spec
 from pytest_gpubench.judge.trial import Rules, Trial

@@ -23,6 +23,7 @@ import pytest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import process as process_module
 from pytest_gpubench.judge.channel import Channel, Reply
+from pytest_gpubench.judge.held import members_of
 from pytest_gpubench.judge.isolation import PACKAGE, _readable_folders, environment, library_folders, seccomp
 from pytest_gpubench.judge.process import (
     Ended,
@@ -298,7 +299,7 @@ def test_memory_that_processes_share_counts_once(monkeypatch: pytest.MonkeyPatch
                 nullcontext() if does == "shares" else pytest.raises(Ended, match="MiB of memory, and may take 64 MiB")
             ):
                 process.look()
-            members = process_module.members_of(popen.pid)
+            members = members_of(popen.pid)
             assert len(members) == 4
             assert "T" not in {(each / "stat").read_text().split()[2] for each in members}
         finally:
