@@ -137,16 +137,25 @@ def test_a_candidate_that_hangs_is_ended(spec: Path, tmp_path: Path) -> None:
         (".", "there is no file "),
         ("\ud800.py", "there is no file "),
         ("/proc/self/mem", "/proc/self/mem cannot be read (Input/output error): give"),
+        ("/proc/self/pagemap", "/proc/self/pagemap has more than 64 MiB: give the candidate's Python file"),
         ("x" * 300, "x…: give the path of the candidate's Python file"),
         ('{"code": "pass"}', """Python file, or {"candidate": path} as JSON"""),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused(judge: Judge, name: str, reason: str) -> None:
-    """No process is spent on it; the next candidate of a list is judged."""
+    """No process is spent on it; the next candidate of a list is judged. Some files of /proc hardly end."""
     found = judge(Path(name))
     assert (found.status, found.candidate_digest) == ("refused", ""), found
     assert reason in found.reason
     assert found.to_json()
+
+
+def test_a_file_that_waits_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /proc/kmsg, which says that it is a plain one."""
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(Path, "is_file", lambda path: True)
+    with (tmp_path / "pipe").open("r+b", buffering=0):
+        assert judging._read(tmp_path / "pipe") == b""
 
 
 @pytest.mark.parametrize(("name", "status"), [("home", "compile_error"), ("\udcff.py", "wrong")])
