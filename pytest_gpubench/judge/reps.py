@@ -1,6 +1,5 @@
 """Reps of both arms in turn, each on new inputs, until their speedup is decided or the time is spent."""
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from itertools import cycle
@@ -17,6 +16,8 @@ from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 ARMS = ("reference", "candidate")
 LOOKS = (6, 12, 24, 48, 96, 192, 384)
 """The numbers of quads after which the trial looks at its intervals: a session of two processes takes time to begin."""
+LEAST_US, MOST_US = 1e-3, 1e12
+"""No call takes less or more: other times have no logarithm, or too many digits."""
 Orders = Sequence[Sequence[str]]
 """The arms in the order of their calls, for each round."""
 IsDecided = Callable[[Sequence[float]], bool]
@@ -55,7 +56,7 @@ class Reps:
         self._compare()
         reply = process.ask("end")
         reference_us = [rep.elapsed_us for rep in reps]
-        times_us = [each for each in reply.samples_us[:-1] if 0 < each < math.inf]
+        times_us = [each for each in reply.samples_us[:-1] if LEAST_US < each < MOST_US]
         if len(times_us) != len(reps):
             raise Ended("invalid", f"the candidate's process has {len(times_us)} times for {len(reps)} calls")
         self.kernels = reply.kernels

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reps import LOOKS, Reps, time_arms
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.stats.speedup import Quad, round_orders
@@ -17,6 +18,8 @@ from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
 class Arm:
     """Stands for an arm, its runner and its process; notes each rep."""
+
+    says_us = 1.0
 
     def __init__(self, idle_s: float, most_together: int = 100) -> None:
         self.idle_s = idle_s
@@ -56,7 +59,7 @@ class Arm:
     def ask(self, do: str) -> SimpleNamespace:
         if do == "take_last":
             self.take_last()
-        return SimpleNamespace(samples_us=[1.0] * len(self.taken), kernels=[])
+        return SimpleNamespace(samples_us=[self.says_us] * len(self.taken), kernels=[])
 
 
 def reps_of(candidate: Arm, reference: Arm, sets: int, require: Callable[..., None]) -> Reps:
@@ -101,6 +104,14 @@ def test_outputs_are_compared_after_the_session_or_where_memory_is_short(most: i
 
     reps_of(candidate, Arm(0.0), 8, require).take([ORDER] * 3)
     assert compared == [(seed, seed, taken) for seed, taken in enumerate(taken_before)]
+
+
+@pytest.mark.parametrize("says_us", [0.0, -1.0, 5e-324, 1e308, float("inf")])
+def test_times_that_no_call_takes_are_none(says_us: float) -> None:
+    candidate = Arm(0.0)
+    candidate.says_us = says_us
+    with pytest.raises(Ended, match="the candidate's process has 0 times for 2 calls"):
+        reps_of(candidate, Arm(0.0), 8, lambda *given: None).take([ORDER])
 
 
 class FakeReps:
