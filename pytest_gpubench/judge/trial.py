@@ -67,7 +67,7 @@ class Trial:
     not_replayed: str = ""
     """The reason why its call is not replayed."""
     launches: int = 1
-    """The kernels, copies and fills of a call that is replayed."""
+    """The kernels, copies and fills of a replayed call that wait for one another."""
     found: dict[str, Any] = field(default_factory=dict)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     seed: int = field(default_factory=lambda: secrets.randbelow(2**31))
