@@ -1,19 +1,76 @@
-"""The memory and the files that a group of processes holds."""
+"""The memory, the files and the processes that a group of processes has: at most so much."""
 
 import os
+import signal
 import stat
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_gpubench.gpu.foreign import read_gpu
+from pytest_gpubench.gpu.nvml import Nvml
+from pytest_gpubench.gpu.processes import stat_fields
+from pytest_gpubench.units import format_bytes
+
+MOST_PROCESSES = 256
+"""The processes that a candidate may have at a time, as compilers start some."""
 MOST_FOLDERS_AND_FILES = 100_000
+LOOK_S = 1.0
+"""The time between two looks at what takes long: shared memory, its files and the GPU's memory."""
+CONTEXT_BYTES = 2**30
+"""The memory of the GPU that a process takes before it allocates any; an H200 showed 0.6 GiB."""
 PIPE_BYTES, SOCKET_BYTES = 2**16, 2**19
 """The most that a pipe holds, and a socket for its other end with what the kernel adds: a candidate enlarges none."""
 GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 
 
-class Uncounted(Exception):
-    """Raised for what cannot be counted, with the end of a sentence that begins with its owner."""
+class TooMuch(Exception):
+    """Raised for what a candidate may not have, with the status that this means and the reason."""
+
+
+@dataclass
+class Watch:
+    """A look at a group of processes and its folder; raises TooMuch where it has more than it may have."""
+
+    group: int
+    box: Path
+    memory_bytes: int
+    nvml: Nvml | None
+    send: Callable[[int], object]
+    """Sends all of its processes a signal."""
+    _looked_s: float = 0.0
+
+    def look(self) -> None:
+        """Look at it; at what takes long once in a while."""
+        members = members_of(self.group)
+        if len(members) > MOST_PROCESSES:
+            raise TooMuch("refused", f"the candidate has {len(members)} processes, and may have {MOST_PROCESSES}")
+        own = [*map(_bytes_of, members)]
+        self._refuse_more("memory", max(own, default=0))
+        if (now_s := time.monotonic()) > self._looked_s:
+            others = _bytes_without_process(members)
+            held = sum(own) + others
+            self._refuse_more("memory", held if held <= self.memory_bytes else self._shared_once(members) + others)
+            self._refuse_more("disk", _bytes_in(self.box))
+            listed = (read_gpu(self.nvml).processes if self.nvml else None) or ()  # with other ids in a container
+            on_gpu = [each.memory_bytes or 0 for each in listed if stat_fields(each.pid)[2:3] == [str(self.group)]]
+            self._refuse_more("GPU memory", sum(on_gpu) - CONTEXT_BYTES)
+            self._looked_s = now_s + LOOK_S
+
+    def _shared_once(self, members: Sequence[Path]) -> int:
+        """Return the memory of all; a page that several share counts once. They are stopped for 10 to 30 ms each."""
+        self.send(signal.SIGSTOP)
+        try:
+            return sum(map(_bytes_shared_once, members))
+        finally:
+            self.send(signal.SIGCONT)
+
+    def _refuse_more(self, what: str, used: int) -> None:
+        if used > self.memory_bytes:
+            asked = format_bytes(self.memory_bytes)
+            raise TooMuch("out_of_memory", f"the candidate took {format_bytes(used)} of {what}, and may take {asked}")
 
 
 def members_of(group: int) -> list[Path]:
@@ -26,16 +83,16 @@ def members_of(group: int) -> list[Path]:
     return members
 
 
-def bytes_of(process: Path) -> int:
+def _bytes_of(process: Path) -> int:
     """Return the memory that a process holds, also what it shares with others; 0 once it has ended."""
     return _bytes(process / "status", "VmRSS", "VmSwap", "VmPTE")
 
 
-def bytes_shared_once(process: Path) -> int:
+def _bytes_shared_once(process: Path) -> int:
     """Return the memory that a process holds: of a page that n processes share an n-th."""
     if own := _bytes(process / "smaps_rollup", "Pss", "SwapPss"):
         return own + _bytes(process / "status", "VmPTE")
-    return bytes_of(process)  # it hides its memory, or has ended
+    return _bytes_of(process)  # it hides its memory, or has ended
 
 
 def _bytes(path: Path, *names: str) -> int:
@@ -46,10 +103,10 @@ def _bytes(path: Path, *names: str) -> int:
     return 0
 
 
-def bytes_without_process(processes: Sequence[Path]) -> int:
+def _bytes_without_process(processes: Sequence[Path]) -> int:
     """Return what open files hold that no process's memory and no folder has: deleted ones, sockets and pipes.
 
-    Raises Uncounted where a process hides them.
+    Raises TooMuch where a process hides them.
     """
     found: dict[tuple[int, int], int] = {}
     for process in processes:
@@ -61,8 +118,10 @@ def bytes_without_process(processes: Sequence[Path]) -> int:
         except GONE:
             continue
         except OSError as error:
-            if bytes_of(process):  # it lives
-                raise Uncounted(f"has a process that hides its files ({error.strerror})") from None
+            if _bytes_of(process):  # it lives
+                raise TooMuch(
+                    "refused", f"the candidate has a process that hides its files ({error.strerror})"
+                ) from None
     return sum(found.values())
 
 
@@ -72,8 +131,8 @@ def _unnamed_bytes(facts: os.stat_result) -> int:
     return PIPE_BYTES if stat.S_ISFIFO(facts.st_mode) else 0 if facts.st_nlink else 512 * facts.st_blocks
 
 
-def bytes_in(folder: Path) -> int:
-    """Return the size of the files in a folder; raise Uncounted where they are too many, or one cannot be looked at."""
+def _bytes_in(folder: Path) -> int:
+    """Return the size of the files in a folder; raise TooMuch where they are too many, or one cannot be looked at."""
     total, found = 0, 0
     waiting = [folder]
     while waiting:
@@ -82,7 +141,9 @@ def bytes_in(folder: Path) -> int:
                 for entry in entries:
                     found += 1
                     if found > MOST_FOLDERS_AND_FILES:
-                        raise Uncounted(f"made more than {MOST_FOLDERS_AND_FILES} folders and files")
+                        raise TooMuch(
+                            "refused", f"the candidate made more than {MOST_FOLDERS_AND_FILES} folders and files"
+                        )
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(Path(entry.path))
                     else:
@@ -90,5 +151,7 @@ def bytes_in(folder: Path) -> int:
         except GONE:
             continue
         except OSError as error:
-            raise Uncounted(f"made a folder that cannot be looked at ({error.strerror})") from None
+            raise TooMuch(
+                "refused", f"the candidate made a folder that cannot be looked at ({error.strerror})"
+            ) from None
     return total

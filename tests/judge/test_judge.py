@@ -15,8 +15,7 @@ import torch
 import pytest_gpubench
 from pytest_gpubench import BadRequest, Judgement, UnfairComparison
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.judge import judging
-from pytest_gpubench.judge.held import members_of
+from pytest_gpubench.judge import held, judging
 from pytest_gpubench.judge.isolation import landlock
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
@@ -91,7 +90,7 @@ def test_no_process_outlives_a_candidate_or_answers_for_it(
     assert found.status == (status or "pass"), found
     with pytest.raises(ChildProcessError):
         os.waitpid(-groups[0], os.WNOHANG | 0x40000000)
-    assert not members_of(groups[0])
+    assert not held.members_of(groups[0])
 
 
 def test_a_claim_counts_only_where_the_spec_trusts_it(

@@ -3,7 +3,6 @@
 import fcntl
 import os
 import shutil
-import signal
 import site
 import socket
 import struct
@@ -12,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,6 @@ import pytest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import process as process_module
 from pytest_gpubench.judge.channel import Channel, Reply
-from pytest_gpubench.judge.held import members_of
 from pytest_gpubench.judge.isolation import PACKAGE, _readable_folders, environment, library_folders, seccomp
 from pytest_gpubench.judge.process import (
     Ended,
@@ -212,98 +210,6 @@ def test_a_process_that_does_not_end_lingers(monkeypatch: pytest.MonkeyPatch) ->
         assert process.lingers
         os.waitpid(process.pid, 0)
         assert not process.lingers
-
-
-@pytest.mark.parametrize(
-    ("processes", "used", "shared", "disk", "on_gpu", "message"),
-    [
-        (256, 1000, 1000, 1000, 1000, ""),
-        (257, 1000, 1000, 1000, 1000, "refused: the candidate has 257 processes, and may have 256"),
-        (256, 1001, 1000, 1000, 1000, "out_of_memory: the candidate took 1001 B of memory, and may take 1000 B"),
-        (256, 1000, 1001, 1000, 1000, "out_of_memory: the candidate took 1001 B of memory, and may take 1000 B"),
-        (256, 1000, 1000, 1001, 1000, "out_of_memory: the candidate took 1001 B of disk, and may take 1000 B"),
-        (256, 1000, 1000, 1000, 1001, "out_of_memory: the candidate took 1001 B of GPU memory, and may take 1000 B"),
-    ],
-)
-def test_a_process_may_take_so_much(
-    monkeypatch: pytest.MonkeyPatch, processes: int, used: int, shared: int, disk: int, on_gpu: int, message: str
-) -> None:
-    """Shared memory, the folder and the GPU's memory are looked at once a second; a GiB is its context's."""
-    looked: list[Path] = []
-    monkeypatch.setattr(process_module, "members_of", lambda group: [Path()] * processes)
-    monkeypatch.setattr(process_module, "bytes_without_process", lambda members: 100)
-    monkeypatch.setattr(process_module, "bytes_of", lambda member: used)
-    monkeypatch.setattr(Process, "_shared_once", lambda self, members: shared - 100)
-
-    def size_of(folder: Path) -> int:
-        looked.append(folder)
-        return disk
-
-    monkeypatch.setattr(process_module, "bytes_in", size_of)
-    process: Any = Process.__new__(Process)
-    process.pid, process.memory_bytes, process._looked_s, process.box = os.getpgid(0), 1000, 0.0, Path("box")
-    ours, other = (
-        SimpleNamespace(pid=os.getpid(), usedGpuMemory=2**30 + on_gpu),
-        SimpleNamespace(pid=1, usedGpuMemory=9),
-    )
-    process.nvml = SimpleNamespace(ask=lambda query: [ours, other] if query == "ComputeRunningProcesses" else None)
-    process.allow(100)
-
-    def look() -> str:
-        try:
-            with process.running():
-                process._look()
-                process._look()
-        except Ended as error:
-            return f"{error.status}: {error}"
-        return ""
-
-    assert look() == message
-    assert len(looked) <= 1
-
-
-FORKS = """
-import os, sys, time
-kept = bytearray(2**25)
-for number in range(3):
-    if os.fork() == 0: break
-if sys.argv[1] == "writes":
-    for at in range(0, 2**25, 4096): kept[at] = 1
-os.write(1, b"x")
-time.sleep(1000)
-"""
-
-
-@pytest.mark.parametrize("does", ["shares", "writes", "hides"])
-def test_memory_that_processes_share_counts_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, does: str) -> None:
-    """Unless one of them hides its own. They go on afterwards."""
-    read_text = Path.read_text
-
-    def read(path: Path) -> str:
-        if does == "hides" and path.name == "smaps_rollup":
-            raise PermissionError
-        return read_text(path)
-
-    monkeypatch.setattr(Path, "read_text", read)
-    process: Any = Process.__new__(Process)
-    process.memory_bytes, process.box, process.nvml, process._looked_s = 2**26, tmp_path, None, 0.0
-    with subprocess.Popen(
-        [sys.executable, "-S", "-c", FORKS, does], stdout=subprocess.PIPE, start_new_session=True
-    ) as popen:
-        try:
-            process.pid = popen.pid
-            process.allow(100)
-            assert popen.stdout is not None
-            assert popen.stdout.read(4) == b"xxxx"
-            with (
-                nullcontext() if does == "shares" else pytest.raises(Ended, match="MiB of memory, and may take 64 MiB")
-            ):
-                process.look()
-            members = members_of(popen.pid)
-            assert len(members) == 4
-            assert "T" not in {(each / "stat").read_text().split()[2] for each in members}
-        finally:
-            process.send(signal.SIGKILL)
 
 
 @pytest.mark.parametrize("fails", ["copy_triton_cache", "library_folders"])

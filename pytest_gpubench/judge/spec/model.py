@@ -62,7 +62,7 @@ class Spec:
     @property
     def is_current(self) -> bool:
         """True if its files have the same texts still."""
-        return self.files is None or self.files.are_current
+        return self.files is None or self.files.is_current
 
     def in_use(self) -> AbstractContextManager[object]:
         """Let it import its own modules."""

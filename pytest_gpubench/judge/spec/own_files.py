@@ -42,7 +42,7 @@ class OwnFiles(MetaPathFinder):
         return digest_of(*self._texts.values())
 
     @property
-    def are_current(self) -> bool:
+    def is_current(self) -> bool:
         """True if all have the same text still."""
         try:
             return all(path.read_bytes() == text for path, text in self._texts.items())
