@@ -112,7 +112,7 @@ class ReplayedCall:
     def whole(self, *args: object) -> object:
         """Launch it as one graph, and return the same: a queue has room for many of these."""
         replayed, output = self._on(args)
-        replayed.launch_whole()
+        replayed.launch(whole=True)
         return output
 
     def _on(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":

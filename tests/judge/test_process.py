@@ -20,9 +20,10 @@ import msgspec
 import pytest
 
 from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge import isolation
 from pytest_gpubench.judge import process as process_module
 from pytest_gpubench.judge.channel import Channel, Reply
-from pytest_gpubench.judge.isolation import PACKAGE, _readable_folders, environment, library_folders, seccomp
+from pytest_gpubench.judge.isolation import seccomp
 from pytest_gpubench.judge.process import (
     Ended,
     Process,
@@ -97,10 +98,10 @@ def test_a_process_finds_packages_where_the_referee_does(monkeypatch: pytest.Mon
     flat, specs = str(tmp_path / "flat"), str(tmp_path / "specs")
     monkeypatch.setattr(msgspec.__spec__, "origin", f"{flat}/msgspec/__init__.py")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", specs, os.path.relpath(flat)]))
-    assert environment(tmp_path)["PYTHONPATH"].split(os.pathsep) == [str(PACKAGE.parent), flat]
+    assert isolation.environment(tmp_path)["PYTHONPATH"].split(os.pathsep) == [str(isolation.PACKAGE.parent), flat]
     monkeypatch.setattr(sys, "path", [specs, flat])
-    assert Path(flat) in _readable_folders()
-    assert Path(specs) not in _readable_folders()
+    assert Path(flat) in isolation._readable_folders()
+    assert Path(specs) not in isolation._readable_folders()
 
 
 @pytest.mark.parametrize("is_enabled", [True, False, None])
@@ -109,7 +110,9 @@ def test_a_process_finds_packages_of_the_user_if_the_referee_does(
 ) -> None:
     """By itself their folder depends on HOME; `python -s`, virtual environments and root's processes do without."""
     monkeypatch.setattr(site, "ENABLE_USER_SITE", is_enabled)
-    found = {name: value for name, value in environment(tmp_path).items() if "USER" in name and "PYTHON" in name}
+    found = {
+        name: value for name, value in isolation.environment(tmp_path).items() if "USER" in name and "PYTHON" in name
+    }
     assert found == ({"PYTHONUSERBASE": site.getuserbase()} if is_enabled else {"PYTHONNOUSERSITE": "1"})
 
 
@@ -127,7 +130,7 @@ def test_a_candidate_reads_no_library_beside_the_spec(monkeypatch: pytest.Monkey
     )
     maps = "\n".join(f"7f00-8f00 r-xp 00000000 00:00 0 {path}" for path in paths)
     monkeypatch.setattr(Path, "read_text", lambda self: maps)
-    assert library_folders() == sorted(["/usr/lib", f"{tmp_path}2"])
+    assert isolation.library_folders() == sorted(["/usr/lib", f"{tmp_path}2"])
 
 
 @contextmanager
@@ -261,4 +264,7 @@ def test_the_filter_stays_within_itself(machine: str) -> None:
     for place_, (code, true, false, _) in enumerate(rows):
         if code in (seccomp.JUMP_EQUAL, seccomp.JUMP_FROM):
             assert place_ + 1 + max(true, false) < len(rows)
-    assert rows[4:6] == [(seccomp.JUMP_FROM, 0, 1, 450), (seccomp.RETURN, 0, 0, seccomp.ERRNO_ENOSYS)]
+    assert rows[4:6] == [
+        (seccomp.JUMP_FROM, 0, 1, 450),
+        (seccomp.RETURN, 0, 0, seccomp.ERRNO_ENOSYS),
+    ]
