@@ -1,5 +1,6 @@
 """The memory, the files and the processes that a group of processes has: at most so much."""
 
+import errno
 import os
 import signal
 import stat
@@ -23,7 +24,8 @@ CONTEXT_BYTES = 2**30
 """The memory of the GPU that a process takes before it allocates any; an H200 showed 0.6 GiB."""
 PIPE_BYTES, SOCKET_BYTES = 2**16, 2**19
 """The most that a pipe holds, and a socket for its other end with what the kernel adds: a candidate enlarges none."""
-GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
+HIDDEN = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
+"""Errors for what is there and cannot be looked at; by the others it is gone."""
 
 
 class TooMuch(Exception):
@@ -112,13 +114,11 @@ def _bytes_without_process(processes: Sequence[Path]) -> int:
     for process in processes:
         try:
             for each in os.scandir(process / "fd"):
-                with suppress(*GONE):
+                with suppress(FileNotFoundError):  # it was closed meanwhile
                     facts = each.stat()
                     found[facts.st_dev, facts.st_ino] = _unnamed_bytes(facts)
-        except GONE:
-            continue
         except OSError as error:
-            if _bytes_of(process):  # it lives
+            if error.errno in HIDDEN and _bytes_of(process):  # it lives
                 raise TooMuch(
                     "refused", f"the candidate has a process that hides its files ({error.strerror})"
                 ) from None
@@ -146,12 +146,12 @@ def _bytes_in(folder: Path) -> int:
                         )
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(Path(entry.path))
-                    else:
+                        continue
+                    with suppress(FileNotFoundError):  # it was removed meanwhile
                         total += 512 * entry.stat(follow_symlinks=False).st_blocks
-        except GONE:
-            continue
         except OSError as error:
-            raise TooMuch(
-                "refused", f"the candidate made a folder that cannot be looked at ({error.strerror})"
-            ) from None
+            if error.errno in HIDDEN:
+                raise TooMuch(
+                    "refused", f"the candidate made a folder that cannot be looked at ({error.strerror})"
+                ) from None
     return total
