@@ -7,6 +7,7 @@ A message of the candidate's process is decoded into `Reply`, which is plain dat
 import errno
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -85,7 +86,8 @@ class Channel:
         data = msgspec.json.encode(message)
         if len(data) > LONGEST_BYTES:
             raise Broken(f"a message of {len(data)} bytes: {LONGEST_BYTES} are the most")
-        self._do(lambda: socket.send_fds(self.socket, [data], descriptors), look)
+        with_files = partial(socket.send_fds, self.socket, [data], descriptors)
+        self._do(with_files if descriptors else partial(self.socket.send, data), look)  # a candidate may send no files
 
     def receive(self, look: Look = lambda: None, files: int = 0) -> tuple[bytes, list[int]]:
         """Return the next message undecoded, and the open files beside it, so many at most."""

@@ -3,6 +3,7 @@
 import errno
 import gc
 import hashlib
+import os
 import pickle
 import time
 from collections.abc import Callable, Sequence
@@ -27,13 +28,14 @@ from pytest_gpubench.judge.reference import ReadyCase, case_name
 from pytest_gpubench.judge.replayer import Replayer, saved_by
 from pytest_gpubench.judge.spec import Case, Spec, read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
-from pytest_gpubench.units import printable, safe_lines, shortened
+from pytest_gpubench.units import format_bytes, printable, safe_lines, shortened
 from pytest_gpubench.verdict.limits import Limits
 
 Found = TypeVar("Found", bound=CaseJudgement | str | None)
 Load = Callable[[Candidate], Candidate]
 """Loads a candidate's file in a warm process, and returns that."""
 LONGEST_NAME = 200
+LARGEST_FILE = 2**26
 AHEAD_BYTES = 4 * 2**30
 """The memory that a GPU must have for each process warmed ahead, which uses 0.5 GiB of it."""
 
@@ -41,7 +43,12 @@ AHEAD_BYTES = 4 * 2**30
 def _read(path: Path) -> bytes:
     try:
         if path.is_file():
-            return path.read_bytes()
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # those of /proc may wait
+                if len(text := file.read(LARGEST_FILE + 1) or b"") <= LARGEST_FILE:
+                    return text
+            raise Ended(
+                "refused", f"{path} has more than {format_bytes(LARGEST_FILE)}: give the candidate's Python file"
+            )
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise Ended("refused", f"{path} cannot be read ({error.strerror}): give a file that can be") from None
@@ -189,7 +196,8 @@ class Judge:
         import torch
 
         title, threads = f"judge {candidate.name}", torch.get_num_threads()
-        with turn_at(self.device, self.lock_folder, None, title, claims=False), ExitStack() as held:
+        turn = turn_at(self.device, self.lock_folder, None, title, claims=False)
+        with turn, self.spec.in_use(), ExitStack() as held:
             held.callback(self._pool.await_ends)  # the turn's next holder may time at once
             if self.device.type == "cpu":  # as in the candidate's process: spinning threads of both delay each other
                 held.callback(torch.set_num_threads, threads)

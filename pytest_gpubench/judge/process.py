@@ -18,28 +18,19 @@ import msgspec
 from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.gpu.foreign import read_gpu
-from pytest_gpubench.gpu.processes import stat_fields
 from pytest_gpubench.judge.channel import LONGEST_TEXT, TICK_S, Broken, Channel, Closed, Reply, decode_reply
+from pytest_gpubench.judge.held import TooMuch, Watch, members_of
 from pytest_gpubench.judge.isolation import environment, library_folders
 from pytest_gpubench.judge.judgement import Status
 from pytest_gpubench.judge.template import Template
-from pytest_gpubench.units import format_bytes, printable, shortened
+from pytest_gpubench.units import printable, shortened
 
 WARM_S = 180.0
 """The longest time to import torch and start CUDA, perhaps from a cold disk."""
 STOP_S = 5.0
 """The longest time to end: a millisecond is enough, unless the process is stuck in a driver."""
-MOST_PROCESSES = 256
-"""The processes that a candidate may have at a time, as compilers start some."""
-MOST_FOLDERS_AND_FILES = 100_000
-LOOK_S = 1.0
-"""The time between two looks at its folder and at the GPU's memory."""
-CONTEXT_BYTES = 2**30
-"""The memory of the GPU that a process takes before it allocates any; an H200 showed 0.6 GiB."""
 WALL = 0x40000000
 """__WALL of waitpid(2): wait for children that tell their parent by another signal than SIGCHLD, too."""
-PAGE = os.sysconf("SC_PAGE_SIZE")
 NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "MemoryError", "OutOfMemoryError")
 
 
@@ -59,10 +50,8 @@ class Process:
     """The exit code of its first process, once that was waited for."""
 
     def __init__(self, template: Template, device: Device, memory_bytes: int, cache: Path | None) -> None:
-        self.nvml = device.nvml
         self.memory_bytes = memory_bytes
         self.isolation: dict[str, str] = {}
-        self._looked_s = 0.0
         with ExitStack() as held:
             self.box = Path(tempfile.mkdtemp(prefix="gpu_bench_judge_"))
             held.callback(remove_folder, self.box)
@@ -73,6 +62,7 @@ class Process:
             with theirs:
                 settings = self._settings(device, cache)
                 self.pid = template.fork(settings, theirs.fileno(), self._log.fileno())
+            self._watch = Watch(self.pid, self.box, memory_bytes, device.nvml, self.send)
             held.pop_all()
 
     def _settings(self, device: Device, cache: Path | None) -> dict[str, Any]:
@@ -215,35 +205,12 @@ class Process:
 
     def _look(self) -> None:
         """Raise Ended where it has taken too long, or too much."""
-        now_s = time.monotonic()
-        if now_s > self._deadline_s:
+        if time.monotonic() > self._deadline_s:
             raise Ended("timeout", f"the candidate did not answer within {self.allowed_s:g} s")
-        members = members_of(self.pid)
-        if len(members) > MOST_PROCESSES:
-            raise Ended("refused", f"the candidate has {len(members)} processes, and may have {MOST_PROCESSES}")
-        resident = [*map(_resident_bytes, members)]
-        self._refuse_more("memory", max(resident, default=0))
-        if now_s > self._looked_s:
-            held = sum(resident)
-            self._refuse_more("memory", held if held <= self.memory_bytes else self._shared_once(members))
-            self._refuse_more("disk", _bytes_in(self.box))
-            listed = (read_gpu(self.nvml)[0] if self.nvml else None) or ()  # with other ids in a container
-            own = [each.memory_bytes or 0 for each in listed if stat_fields(each.pid)[2:3] == [str(self.pid)]]
-            self._refuse_more("GPU memory", sum(own) - CONTEXT_BYTES)
-            self._looked_s = time.monotonic() + LOOK_S
-
-    def _shared_once(self, members: Sequence[Path]) -> int:
-        """Return the memory of all; a page that several share counts once. They are stopped for 10 to 30 ms each."""
-        self.send(signal.SIGSTOP)
         try:
-            return sum(map(_proportional_bytes, members))
-        finally:
-            self.send(signal.SIGCONT)
-
-    def _refuse_more(self, what: str, used: int) -> None:
-        if used > self.memory_bytes:
-            asked = format_bytes(self.memory_bytes)
-            raise Ended("out_of_memory", f"the candidate took {format_bytes(used)} of {what}, and may take {asked}")
+            self._watch.look()
+        except TooMuch as error:
+            raise Ended(*error.args) from None
 
     def _death(self) -> Ended:
         """Return the error that says how it ended."""
@@ -309,46 +276,3 @@ def ended_by(reply: Reply) -> Ended:
     if reply.error in ("KernelsDiffer", "IncompleteRecords", "NothingRecorded", "ProfilerBusy", "InvalidResult"):
         return Ended("invalid", words, detail)
     return Ended("crash", f"the candidate raised {words}", detail)
-
-
-def members_of(group: int) -> list[Path]:
-    """Return the folders of /proc of a group's processes."""
-    members = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):  # it has ended
-            if os.getpgid(int(name)) == group:  # a tenth of the time that its stat takes: hosts have thousands
-                members.append(Path("/proc", name))
-    return members
-
-
-def _resident_bytes(process: Path) -> int:
-    """Return the memory that a process holds, also what it shares with others; 0 once it has ended."""
-    with suppress(OSError):
-        return PAGE * int((process / "statm").read_text().split()[1])
-    return 0
-
-
-def _proportional_bytes(process: Path) -> int:
-    """Return the memory that a process holds: of a page that n processes share an n-th."""
-    with suppress(OSError):
-        for line in (process / "smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return 1024 * int(line.split()[1])
-    return _resident_bytes(process)  # it hides its memory, or has ended
-
-
-def _bytes_in(folder: Path) -> int:
-    """Return the size of the files in a folder; raise Ended where they are too many to look at."""
-    total, found = 0, 0
-    waiting = [folder]
-    while waiting:
-        with suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                found += 1
-                if found > MOST_FOLDERS_AND_FILES:
-                    raise Ended("refused", f"the candidate made more than {MOST_FOLDERS_AND_FILES} folders and files")
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(Path(entry.path))
-                else:
-                    total += 512 * entry.stat(follow_symlinks=False).st_blocks
-    return total

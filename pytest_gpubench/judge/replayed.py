@@ -69,7 +69,7 @@ class _Graph(msgspec.Struct):
 
 
 def launches_of(saved: bytes) -> int:
-    """Return the number of kernels, copies and fills of a saved call; raise BadFile where it is damaged, or huge.
+    """Return how many launches of a saved call wait for one another; raise BadFile where it is damaged, or huge.
 
     The process that replays it is not asked: a kernel may write there.
     """
@@ -81,7 +81,7 @@ def launches_of(saved: bytes) -> int:
         raise BadFile(f"a saved call is damaged: {error}") from error
     if len(call) > MOST_GRAPH_BYTES:
         raise BadFile(f"its graph takes {format_bytes(len(call))}, and may take {format_bytes(MOST_GRAPH_BYTES)}")
-    return sum(node.kind not in ("child", "empty") for node in decode_call(call).graph.all_nodes())
+    return decode_call(call).graph.longest_chain
 
 
 class ReplayedCall:
@@ -112,7 +112,7 @@ class ReplayedCall:
     def whole(self, *args: object) -> object:
         """Launch it as one graph, and return the same: a queue has room for many of these."""
         replayed, output = self._on(args)
-        replayed.launch_whole()
+        replayed.launch(whole=True)
         return output
 
     def _on(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":

@@ -115,5 +115,7 @@ def _give(candidate: Candidate, call: bytes, timeout_s: float) -> None:
     process = candidate.process
     process.allow(timeout_s)
     path = process.box / "call"
-    path.write_bytes(call)
+    path.unlink(missing_ok=True)  # kernels may have taken over the process, and have made it a link
+    with path.open("xb") as file:
+        file.write(call)
     process.ask("replay", path=str(path))

@@ -14,7 +14,8 @@ from pytest_gpubench.judge.conclusion import measured
 from pytest_gpubench.judge.judgement import TIMED, Judgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.spec import Spec
-from pytest_gpubench.judge.spec.model import digest_of, draw_inputs, entry_named
+from pytest_gpubench.judge.spec.model import draw_inputs, entry_named
+from pytest_gpubench.judge.spec.own_files import digest_of
 from pytest_gpubench.judge.trial import Rules
 from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.units import name_of

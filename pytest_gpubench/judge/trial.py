@@ -3,7 +3,6 @@
 Reps are taken by the loop of `compare`, with a timer that has a session in each process.
 """
 
-import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +33,8 @@ from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 ARMS = ("reference", "candidate")
 LOOKS = (6, 12, 24, 48, 96, 192, 384)
 """The numbers of quads after which the trial looks at its intervals: a session of two processes takes time to begin."""
+LEAST_US, MOST_US = 1e-3, 1e12
+"""No call takes less or more: other times have no logarithm, or too many digits."""
 CHECKS = 3
 """Calls on new inputs that are compared before anything is timed."""
 WITNESS_BUDGETS = 3
@@ -136,7 +137,7 @@ class Reps(Timer, Session):
         """Return the reps of both, without records; raise Ended where an output or a claim is none."""
         self._compare()
         reply, timed = self._reply, self._timed
-        claims = [each for each in reply.samples_us if 0 < each < math.inf]
+        claims = [each for each in reply.samples_us if LEAST_US < each < MOST_US]
         if len(claims) != len(timed):
             raise Ended("invalid", f"the candidate's process has {len(claims)} times for {len(timed)} calls")
         self.kernels = tuple(f"{launches} x {name[:LONGEST_KERNEL]}" for name, launches in reply.kernels[:MOST_KERNELS])
@@ -156,7 +157,7 @@ class Trial:
     not_replayed: str = ""
     """The reason why its call is not replayed."""
     launches: int = 1
-    """The kernels, copies and fills of a call that is replayed."""
+    """The kernels, copies and fills of a replayed call that wait for one another."""
     found: dict[str, Any] = field(default_factory=dict)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
 

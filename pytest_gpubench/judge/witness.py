@@ -26,7 +26,7 @@ SHARE = 0.05
 SLACK_US, BLANK_SLACK_US = 2.0, 8.0
 """By so much a call of one kernel may take longer than its records; blank calls differ by up to 6 us on an H200."""
 NEXT_KERNEL_US = 2.0
-"""The longest time from one kernel of a call to the next."""
+"""The longest time from one kernel of a call to the next that waits for it: what runs beside others has no gap."""
 LOOKS = (14, 24, 48, 96, 192)
 """The numbers of calls after which their time is looked at: with fewer it has no interval."""
 

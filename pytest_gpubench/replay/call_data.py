@@ -75,6 +75,15 @@ class Graph(msgspec.Struct, frozen=True):
             if node.child is not None:
                 yield from node.child.all_nodes()
 
+    @property
+    def longest_chain(self) -> int:
+        """The most kernels, copies and fills of which each waits for the one before it."""
+        own = [node.child.longest_chain if node.child else int(node.kind != "empty") for node in self.nodes]
+        ending = [*own]
+        for edge in sorted(self.edges, key=lambda edge: edge.start):  # those that lead to its start come before
+            ending[edge.end] = max(ending[edge.end], ending[edge.start] + own[edge.end])
+        return max(ending, default=0)
+
 
 class Region(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Describe a stretch of memory that a call uses."""

@@ -7,8 +7,9 @@ the address of what the driver knows of it, which leads to its image over one mo
 import ctypes
 import os
 import struct
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 
 from pytest_gpubench.replay.elf import HEADER, MAGIC, NO_BITS, SECTION, code_of, sections
 
@@ -17,7 +18,6 @@ STRUCTURE = struct.Struct("<32Q")
 """The part of a structure of the driver's that addresses are read from."""
 MACHINE = 190
 """CUDA, in the header of an ELF file."""
-MFD_CLOEXEC = 1
 MOST_BYTES = 2**28
 """An image has less; a header that says otherwise is of none."""
 
@@ -46,7 +46,8 @@ class LoadedImages:
 
 def images_from(module: int) -> list[tuple[set[bytes], bytes]]:
     """Return the whole images that a module leads to, each after the names of its sections."""
-    with suppress(OSError), closing(ProcessMemory()) as memory:
+    with suppress(OSError), tempfile.TemporaryFile() as file:
+        memory = ProcessMemory(file.fileno())
         steps = {further for each in memory.addresses_at(module) for further in memory.addresses_at(each)}
         images = [image for image in map(memory.image_at, steps) if image]
         return [({name for name, *_ in sections(image)}, image) for image in images]
@@ -56,15 +57,12 @@ def images_from(module: int) -> list[tuple[set[bytes], bytes]]:
 class ProcessMemory:
     """This process's memory, written to a file by the kernel: what is not there is missing, and crashes nothing.
 
-    /proc/self/mem would do, but cannot be opened by a process that hides its memory.
+    /proc/self/mem would do, but cannot be opened by a process that hides its memory. A candidate of `judge` may make no
+    file in memory.
     """
 
-    def __init__(self) -> None:
-        library = ctypes.CDLL(None)
-        self._descriptor = library.memfd_create(b"gpu_bench_images", MFD_CLOEXEC)  # os has it in some builds only
-        if self._descriptor < 0:
-            raise OSError("there is no file in memory")
-        self._write = library.pwrite
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._write = descriptor, ctypes.CDLL(None).pwrite
         self._write.restype = ctypes.c_ssize_t
 
     def read(self, address: int, size: int) -> bytes:
@@ -73,10 +71,6 @@ class ProcessMemory:
             return b""
         given = ctypes.c_void_p(address), ctypes.c_size_t(size), ctypes.c_long(0)
         return os.pread(self._descriptor, max(0, self._write(self._descriptor, *given)), 0)
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
 
     def addresses_at(self, address: int) -> Iterator[int]:
         """Yield what may be addresses in a structure of the driver's."""

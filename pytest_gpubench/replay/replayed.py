@@ -9,7 +9,7 @@ import torch
 
 from pytest_gpubench.correctness.poison import POISON
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.replay.builder import Built, GraphBuilder, Launch, Modules
+from pytest_gpubench.replay.builder import Built, GraphBuilder, Modules
 from pytest_gpubench.replay.call_data import CallData, Region, TensorData
 from pytest_gpubench.replay.memory import ALIGNMENTS
 
@@ -28,17 +28,10 @@ class Replayed:
     device: Device
     built: Built
 
-    def launch(self) -> None:
-        """Launch it once on the current stream, as it was captured."""
-        self._launch(self.built.as_captured)
-
-    def launch_whole(self) -> None:
-        """Launch it once on the current stream, as one graph."""
-        self._launch([self.built.whole])
-
-    def _launch(self, parts: Sequence[Launch]) -> None:
+    def launch(self, whole: bool = False) -> None:
+        """Launch it once on the current stream, as it was captured; whole: as one graph."""
         stream = torch.cuda.current_stream(self.device.torch_device).cuda_stream
-        for each in parts:
+        for each in [self.built.whole] if whole else self.built.as_captured:
             each(stream)
 
     def outputs(self) -> list[tuple[str, torch.Tensor]]:

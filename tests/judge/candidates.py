@@ -55,10 +55,12 @@ CLAIMS = f"{FORGES}candidate = work"
 """A candidate whose process claims times that it does not take."""
 
 REACHES_OUT = """
-import ctypes, fcntl, platform, subprocess, sys
+import ctypes, errno, fcntl, mmap, platform, subprocess, sys
 libc = ctypes.CDLL(None, use_errno=True)
 at = ("x86_64", "aarch64").index(platform.machine())
 pipe = os.pipe()
+pairs = [socket.socketpair(type=kind) for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)]
+os.kill(os.getpid(), 0)
 ON_ANY = "ptrace process_vm_readv process_vm_writev setpriority unshare setns shmget shmat shmctl".split()
 ON_ANY += "semget semop semctl semtimedop msgget msgsnd msgrcv msgctl".split()
 ON_ANY += "tkill keyctl io_uring_setup pidfd_open pidfd_getfd pidfd_send_signal".split()
@@ -77,7 +79,7 @@ def refused(attempt):
     try:
         attempt()
     except OSError as error:
-        return isinstance(error, PermissionError)
+        return isinstance(error, PermissionError) or error.errno == errno.ENOSYS
 
 ATTEMPTS = {
     "kill the parent": lambda: os.kill(os.getppid(), signal.SIGKILL),
@@ -93,12 +95,19 @@ ATTEMPTS = {
     "read elsewhere": lambda: os.listdir("/tmp"),
     "let a pipe kill the parent": lambda: fcntl.fcntl(pipe[0], fcntl.F_SETOWN, os.getppid()),
     "let a pipe send any signal": lambda: fcntl.fcntl(pipe[0], 10, signal.SIGKILL),
+    "enlarge a pipe": lambda: fcntl.fcntl(pipe[0], 1031, 2**20),
+    "enlarge a socket": lambda: pairs[0][0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20),
+    "send files": lambda: socket.send_fds(pairs[0][0], [b"x"], [0]),
+    "make a file in memory": lambda: os.memfd_create("gpu_bench"),
+    "keep pages in a pipe": lambda: os.splice(0, pipe[1], 1),
+    "read secrets of services": lambda: os.listdir("/run"),
     "start a process in a new namespace": lambda: call("clone", 0x10000000 | signal.SIGCHLD, 0),
     **{name: lambda each=name: call(each, os.getppid(), 0, 0, 0) for name in ON_PARENT},
     **{name: lambda each=name: call(each, -1, 0, 0, 0, 0, 0) for name in ON_ANY},
 }
-os.kill(os.getpid(), 0)
-pairs = [socket.socketpair(type=kind) for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)]
+if not torch.cuda.is_available():
+    ATTEMPTS["share memory"] = lambda: mmap.mmap(-1, 2**12)
+    ATTEMPTS["share memory by a device"] = lambda: os.open("/dev/zero", os.O_RDWR)
 found = [name for name, attempt in ATTEMPTS.items() if not refused(attempt)]
 secret = ("Spec", "Trial", "Limits", "Reference")
 found += [type(each).__name__ for each in gc.get_objects() if type(each).__name__ in secret]

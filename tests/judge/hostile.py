@@ -160,7 +160,7 @@ def hostile(on_gpu: bool) -> dict[str, Hostile]:
     lost = ("crash", "compile_error", "invalid", "wrong")
     add("ends", ENDS, lost, MOMENTS)
     add("takes", TAKES, ("out_of_memory", "crash", "timeout", "compile_error", "refused"), ("loaded", "first"))
-    add("forges", FORGES, (*lost, "timeout"), ("loaded", "first"))
+    add("forges", FORGES, (*lost, "timeout", "refused"), ("loaded", "first"))
     add("hangs", HANGS, ("timeout", "invalid"), ("first",))
     if on_gpu:
         add("ends", GPU_ENDS, lost, MOMENTS)

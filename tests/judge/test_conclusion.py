@@ -1,7 +1,7 @@
 """Verdicts on the time of a case; a close FAIL is judged again in other processes."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -140,6 +140,7 @@ def judge_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *judgements: 
     """Return what a judge makes of these judgements, each by a process of its own."""
     left = list(judgements)
     judge = Judge.__new__(Judge)
+    judge.spec = SimpleNamespace(in_use=nullcontext)  # type: ignore[assignment]
     judge.device, judge.lock_folder, judge.rules = CPU, tmp_path, Rules(LIMITS)
     done = list[str]()
     pool: Any = SimpleNamespace(await_ends=lambda: done.append("all have ended"))

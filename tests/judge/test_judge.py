@@ -15,11 +15,11 @@ import torch
 import pytest_gpubench
 from pytest_gpubench import BadRequest, Judgement, UnfairComparison
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.judge import judging
+from pytest_gpubench.judge import held, judging
 from pytest_gpubench.judge.isolation import landlock
 from pytest_gpubench.judge.judgement import CaseJudgement
 from pytest_gpubench.judge.judging import Judge
-from pytest_gpubench.judge.process import Process, members_of
+from pytest_gpubench.judge.process import Process
 from pytest_gpubench.judge.reference import ReadyCase, case_name
 from pytest_gpubench.judge.spec import read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
@@ -90,7 +90,7 @@ def test_no_process_outlives_a_candidate_or_answers_for_it(
     assert found.status == (status or "pass"), found
     with pytest.raises(ChildProcessError):
         os.waitpid(-groups[0], os.WNOHANG | 0x40000000)
-    assert not members_of(groups[0])
+    assert not held.members_of(groups[0])
 
 
 def test_a_claim_counts_only_where_the_spec_trusts_it(
@@ -136,16 +136,25 @@ def test_a_candidate_that_hangs_is_ended(spec: Path, tmp_path: Path) -> None:
         (".", "there is no file "),
         ("\ud800.py", "there is no file "),
         ("/proc/self/mem", "/proc/self/mem cannot be read (Input/output error): give"),
+        ("/proc/self/pagemap", "/proc/self/pagemap has more than 64 MiB: give the candidate's Python file"),
         ("x" * 300, "x…: give the path of the candidate's Python file"),
         ('{"code": "pass"}', """Python file, or {"candidate": path} as JSON"""),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused(judge: Judge, name: str, reason: str) -> None:
-    """No process is spent on it; the next candidate of a list is judged."""
+    """No process is spent on it; the next candidate of a list is judged. Some files of /proc hardly end."""
     found = judge(Path(name))
     assert (found.status, found.candidate_digest) == ("refused", ""), found
     assert reason in found.reason
     assert found.to_json()
+
+
+def test_a_file_that_waits_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /proc/kmsg, which says that it is a plain one."""
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(Path, "is_file", lambda path: True)
+    with (tmp_path / "pipe").open("r+b", buffering=0):
+        assert judging._read(tmp_path / "pipe") == b""
 
 
 @pytest.mark.parametrize(("name", "status"), [("home", "compile_error"), ("\udcff.py", "wrong")])

@@ -3,7 +3,6 @@
 import fcntl
 import os
 import shutil
-import signal
 import site
 import socket
 import struct
@@ -12,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +20,10 @@ import msgspec
 import pytest
 
 from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge import isolation
 from pytest_gpubench.judge import process as process_module
 from pytest_gpubench.judge.channel import Channel, Reply
-from pytest_gpubench.judge.isolation import PACKAGE, _readable_folders, environment, library_folders, seccomp
+from pytest_gpubench.judge.isolation import seccomp
 from pytest_gpubench.judge.process import (
     Ended,
     Process,
@@ -98,10 +98,10 @@ def test_a_process_finds_packages_where_the_referee_does(monkeypatch: pytest.Mon
     flat, specs = str(tmp_path / "flat"), str(tmp_path / "specs")
     monkeypatch.setattr(msgspec.__spec__, "origin", f"{flat}/msgspec/__init__.py")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", specs, os.path.relpath(flat)]))
-    assert environment(tmp_path)["PYTHONPATH"].split(os.pathsep) == [str(PACKAGE.parent), flat]
+    assert isolation.environment(tmp_path)["PYTHONPATH"].split(os.pathsep) == [str(isolation.PACKAGE.parent), flat]
     monkeypatch.setattr(sys, "path", [specs, flat])
-    assert Path(flat) in _readable_folders()
-    assert Path(specs) not in _readable_folders()
+    assert Path(flat) in isolation._readable_folders()
+    assert Path(specs) not in isolation._readable_folders()
 
 
 @pytest.mark.parametrize("is_enabled", [True, False, None])
@@ -110,7 +110,9 @@ def test_a_process_finds_packages_of_the_user_if_the_referee_does(
 ) -> None:
     """By itself their folder depends on HOME; `python -s`, virtual environments and root's processes do without."""
     monkeypatch.setattr(site, "ENABLE_USER_SITE", is_enabled)
-    found = {name: value for name, value in environment(tmp_path).items() if "USER" in name and "PYTHON" in name}
+    found = {
+        name: value for name, value in isolation.environment(tmp_path).items() if "USER" in name and "PYTHON" in name
+    }
     assert found == ({"PYTHONUSERBASE": site.getuserbase()} if is_enabled else {"PYTHONNOUSERSITE": "1"})
 
 
@@ -128,7 +130,7 @@ def test_a_candidate_reads_no_library_beside_the_spec(monkeypatch: pytest.Monkey
     )
     maps = "\n".join(f"7f00-8f00 r-xp 00000000 00:00 0 {path}" for path in paths)
     monkeypatch.setattr(Path, "read_text", lambda self: maps)
-    assert library_folders() == sorted(["/usr/lib", f"{tmp_path}2"])
+    assert isolation.library_folders() == sorted(["/usr/lib", f"{tmp_path}2"])
 
 
 @contextmanager
@@ -213,97 +215,6 @@ def test_a_process_that_does_not_end_lingers(monkeypatch: pytest.MonkeyPatch) ->
         assert not process.lingers
 
 
-@pytest.mark.parametrize(
-    ("processes", "used", "shared", "disk", "on_gpu", "message"),
-    [
-        (256, 1000, 1000, 1000, 1000, ""),
-        (257, 1000, 1000, 1000, 1000, "refused: the candidate has 257 processes, and may have 256"),
-        (256, 1001, 1000, 1000, 1000, "out_of_memory: the candidate took 1001 B of memory, and may take 1000 B"),
-        (256, 1000, 1001, 1000, 1000, "out_of_memory: the candidate took 1001 B of memory, and may take 1000 B"),
-        (256, 1000, 1000, 1001, 1000, "out_of_memory: the candidate took 1001 B of disk, and may take 1000 B"),
-        (256, 1000, 1000, 1000, 1001, "out_of_memory: the candidate took 1001 B of GPU memory, and may take 1000 B"),
-    ],
-)
-def test_a_process_may_take_so_much(
-    monkeypatch: pytest.MonkeyPatch, processes: int, used: int, shared: int, disk: int, on_gpu: int, message: str
-) -> None:
-    """Shared memory, the folder and the GPU's memory are looked at once a second; a GiB is its context's."""
-    looked: list[Path] = []
-    monkeypatch.setattr(process_module, "members_of", lambda group: [Path()] * processes)
-    monkeypatch.setattr(process_module, "_resident_bytes", lambda member: used)
-    monkeypatch.setattr(Process, "_shared_once", lambda self, members: shared)
-
-    def size_of(folder: Path) -> int:
-        looked.append(folder)
-        return disk
-
-    monkeypatch.setattr(process_module, "_bytes_in", size_of)
-    process: Any = Process.__new__(Process)
-    process.pid, process.memory_bytes, process._looked_s, process.box = os.getpgid(0), 1000, 0.0, Path("box")
-    ours, other = (
-        SimpleNamespace(pid=os.getpid(), usedGpuMemory=2**30 + on_gpu),
-        SimpleNamespace(pid=1, usedGpuMemory=9),
-    )
-    process.nvml = SimpleNamespace(ask=lambda query: [ours, other] if query == "ComputeRunningProcesses" else None)
-    process.allow(100)
-
-    def look() -> str:
-        try:
-            with process.running():
-                process._look()
-                process._look()
-        except Ended as error:
-            return f"{error.status}: {error}"
-        return ""
-
-    assert look() == message
-    assert len(looked) <= 1
-
-
-FORKS = """
-import os, sys, time
-kept = bytearray(2**25)
-for number in range(3):
-    if os.fork() == 0: break
-if sys.argv[1] == "writes":
-    for at in range(0, 2**25, 4096): kept[at] = 1
-os.write(1, b"x")
-time.sleep(1000)
-"""
-
-
-@pytest.mark.parametrize("does", ["shares", "writes", "hides"])
-def test_memory_that_processes_share_counts_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, does: str) -> None:
-    """Unless one of them hides its own. They go on afterwards."""
-    read_text = Path.read_text
-
-    def read(path: Path) -> str:
-        if does == "hides" and path.name == "smaps_rollup":
-            raise PermissionError
-        return read_text(path)
-
-    monkeypatch.setattr(Path, "read_text", read)
-    process: Any = Process.__new__(Process)
-    process.memory_bytes, process.box, process.nvml, process._looked_s = 2**26, tmp_path, None, 0.0
-    with subprocess.Popen(
-        [sys.executable, "-S", "-c", FORKS, does], stdout=subprocess.PIPE, start_new_session=True
-    ) as popen:
-        try:
-            process.pid = popen.pid
-            process.allow(100)
-            assert popen.stdout is not None
-            assert popen.stdout.read(4) == b"xxxx"
-            with (
-                nullcontext() if does == "shares" else pytest.raises(Ended, match="MiB of memory, and may take 64 MiB")
-            ):
-                process.look()
-            members = process_module.members_of(popen.pid)
-            assert len(members) == 4
-            assert "T" not in {(each / "stat").read_text().split()[2] for each in members}
-        finally:
-            process.send(signal.SIGKILL)
-
-
 @pytest.mark.parametrize("fails", ["copy_triton_cache", "library_folders"])
 def test_a_process_that_cannot_be_started_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: str
@@ -317,21 +228,6 @@ def test_a_process_that_cannot_be_started_leaves_nothing(
     with pytest.raises(OSError, match="no space"):
         Process(template, cpu_device(), 1000, tmp_path if fails == "copy_triton_cache" else None)
     assert not [*tmp_path.iterdir()]
-
-
-def test_a_folder_is_as_large_as_what_its_files_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not what they say, and no file outside counts."""
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "file").write_bytes(bytes(10_000))
-    with (tmp_path / "sparse").open("wb") as sparse:
-        sparse.truncate(2**30)
-    (tmp_path / "link").symlink_to("/usr")
-    assert 10_000 <= process_module._bytes_in(tmp_path) < 30_000
-    monkeypatch.setattr(process_module, "MOST_FOLDERS_AND_FILES", 4)
-    process_module._bytes_in(tmp_path)
-    monkeypatch.setattr(process_module, "MOST_FOLDERS_AND_FILES", 3)
-    with pytest.raises(Ended, match="more than 3 folders and files"):
-        process_module._bytes_in(tmp_path)
 
 
 def test_a_copy_of_tritons_cache_is_one(tmp_path: Path) -> None:
@@ -363,9 +259,12 @@ def test_a_folder_too_deep_for_python_is_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("machine", seccomp.MACHINES)
 def test_the_filter_stays_within_itself(machine: str) -> None:
     """No jump leads past the end, and the last row returns. A call that is newer than the list does not exist."""
-    rows = list(struct.iter_unpack("<HBBI", seccomp.program(machine, 1234)))
+    rows = list(struct.iter_unpack("<HBBI", seccomp.program(machine, 1234, shares_memory=False)))
     assert rows[-1][0] == seccomp.RETURN
     for place_, (code, true, false, _) in enumerate(rows):
         if code in (seccomp.JUMP_EQUAL, seccomp.JUMP_FROM):
             assert place_ + 1 + max(true, false) < len(rows)
-    assert rows[4:6] == [(seccomp.JUMP_FROM, 0, 1, 450), (seccomp.RETURN, 0, 0, seccomp.ERRNO_ENOSYS)]
+    assert rows[4:6] == [
+        (seccomp.JUMP_FROM, 0, 1, 450),
+        (seccomp.RETURN, 0, 0, seccomp.ERRNO_ENOSYS),
+    ]

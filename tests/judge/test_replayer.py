@@ -244,3 +244,13 @@ def test_a_candidate_is_dead_before_its_calls_are_replayed_and_timed(
     ]
     other_status = "fail" if trusts else "inconclusive"
     assert [each.status for each in found] == ["pass", other_status, other_status]
+
+
+def test_a_call_is_given_in_a_new_file(tmp_path: Path) -> None:
+    """The process may be a kernel's by then, and have a link to one of the referee's files there."""
+    (tmp_path / "precious").write_bytes(b"own")
+    (tmp_path / "call").symlink_to(tmp_path / "precious")
+    ignore = lambda *given, **named: None  # noqa: E731
+    process = SimpleNamespace(box=tmp_path, allow=ignore, ask=ignore)
+    replayer_module._give(SimpleNamespace(process=process), b"call", 1.0)  # type: ignore[arg-type]
+    assert [(tmp_path / name).read_bytes() for name in ("precious", "call")] == [b"own", b"call"]

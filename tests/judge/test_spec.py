@@ -1,8 +1,6 @@
 """Specs of our own, and the part of them that the candidate's process gets."""
 
-import os
 import pickle
-import sys
 from pathlib import Path
 
 import pytest
@@ -125,15 +123,3 @@ def test_inputs_that_raise_are_the_specs_fault(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, DOUBLE.replace("torch.randn(", "torch.random("))
     with pytest.raises(BadRequest, match="the spec's inputs cannot be made, TypeError: 'module' object"):
         spec.inputs(spec.cases[0], 0, "cpu")
-
-
-def test_an_edit_of_the_same_size_at_the_same_time_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytecode would be taken for it."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    path = tmp_path / "spec.py"
-    for number in range(2):
-        path.write_text(
-            f"limits = {{'min_speedup': 1.{number}}}\ndef reference(x): return x\ndef inputs(seed): return ()\n"
-        )
-        os.utime(path, (10**9, 10**9))
-        assert read_spec(path).limits.min_speedup == 1 + number / 10

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import pytest
 
 from pytest_gpubench import BadFile, BadRequest
 from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge.judgement import Judgement
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.process_pool import ProcessPool
 from pytest_gpubench.judge.runner import Runner
@@ -68,6 +70,23 @@ def test_a_judge_takes_another_spec_and_its_own_again(judge: Judge, spec: Path, 
     assert judge.name == str(other)
     judge.use_spec()
     assert (judge.name, judge._cases, judge.rules.limits) == (str(spec), (), Limits())
+
+
+def test_a_spec_has_its_modules_while_a_candidate_is_judged(
+    judge: Judge, spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that its functions import when they are called."""
+    found: list[bool] = []
+
+    def noting(path: Path) -> Judgement:
+        found.append("gpu_bench_file_spec" in sys.modules)
+        return Judgement(status="pass", reason="", candidate="", spec="", spec_digest="")
+
+    judge.use_spec()
+    monkeypatch.setattr(judge, "_judge", noting)
+    judge(spec)
+    assert found == [True]
+    assert "gpu_bench_file_spec" not in sys.modules
 
 
 def test_a_spec_whose_workloads_are_edited_is_read_again(judge: Judge, tmp_path: Path) -> None:

@@ -93,3 +93,26 @@ WRONG = {
 def test_numbers_that_lead_nowhere_are_refused(call: CallData) -> None:
     with pytest.raises(BadFile, match="damaged: a number in it leads nowhere"):
         decode_call(encode_call(call))
+
+
+INNER = Node(kind="child", child=Graph((Node(kind="memset"),) * 2, (Edge(0, 1, bytes(8)),)))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "most"),
+    [
+        ("", [], 0),
+        ("kkk", [], 1),
+        ("kkk", [(1, 2), (0, 1)], 3),
+        ("kkkkk", [(0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (3, 4)], 3),
+        ("kkkk", [(0, 3), (0, 1), (1, 2), (2, 3)], 4),
+        ("kek", [(0, 1), (1, 2)], 2),
+        ("kck", [(0, 1), (1, 2)], 4),
+        ("kck", [(0, 2)], 2),
+    ],
+)
+def test_a_chain_is_of_launches_that_wait_for_one_another(nodes: str, edges: list[tuple[int, int]], most: int) -> None:
+    """Side by side they are none; a graph in it has a chain of its own."""
+    kinds = {"k": Node(kind="memset"), "e": Node(kind="empty"), "c": INNER}
+    graph = Graph(tuple(kinds[each] for each in nodes), tuple(Edge(*each, bytes(8)) for each in edges))
+    assert graph.longest_chain == most

@@ -3,9 +3,8 @@
 import ctypes
 import mmap
 import struct
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from types import SimpleNamespace
 
 import pytest
 
@@ -33,8 +32,8 @@ def kept() -> Kept:
 
 @pytest.fixture
 def memory() -> Iterator[ProcessMemory]:
-    with closing(ProcessMemory()) as memory:
-        yield memory
+    with tempfile.TemporaryFile() as file:
+        yield ProcessMemory(file.fileno())
 
 
 def cuda_image(code: bytes = b"code", machine: int = 190, line: bytes = b"1") -> bytes:
@@ -159,5 +158,5 @@ def test_a_process_that_hides_its_memory_can_read_it(memory: ProcessMemory, kept
 
 def test_where_memory_cannot_be_read_there_is_no_image(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     module = module_of(kept, cuda_image())
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(memfd_create=lambda *args: -1))
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     assert found(module) is None

@@ -18,8 +18,12 @@ from pytest_gpubench.judge.isolation import landlock, seccomp
 from pytest_gpubench.judge.isolation.libc import libc, syscall
 
 PACKAGE = Path(__file__).parents[2]
-SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/nix")
-WRITTEN = ("/proc/self", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/dxg")
+SYSTEM = (
+    *("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/nix", "/dev/zero"),
+    *("/run/nvidia", "/run/opengl-driver", "/run/current-system"),
+)
+"""Of /run only what drivers and Nix have there: secrets are mounted in it too."""
+WRITTEN = ("/proc/self", "/dev/null", "/dev/full", "/dev/random", "/dev/urandom", "/dev/dxg")
 """CUDA names its threads in /proc/self. No terminals, discs or shared memory of /dev: the last outlives a process."""
 REQUIRED = ("msgspec", "torch")
 """Packages without which there is no referee. In a folder of `pip install --target` the others lie beside them."""
@@ -39,7 +43,8 @@ def limit_files(wanted: Mapping[str, Any]) -> str:
     driver.
     """
     read = [*_readable_folders(), *map(Path, wanted["folders"])]
-    written = map(Path, (wanted["box"], *WRITTEN, *wanted["device_files"]))
+    shared = ["/dev/zero"] if wanted["device_files"] else []  # a mapping of it is memory of no process
+    written = map(Path, (wanted["box"], *WRITTEN, *wanted["device_files"], *shared))
     libc().prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # the kernel ends it first if memory runs out
@@ -52,7 +57,7 @@ def limit_all(data_bytes: int | None) -> dict[str, str]:
     data_bytes: the memory that it may take; None on a GPU, where CUDA reserves addresses for all of it.
     """
     parts: dict[str, Callable[[], str]] = {"limits": partial(_set_limits, data_bytes)}
-    parts |= {"capabilities": _drop_capabilities, "seccomp": seccomp.restrict}
+    parts |= {"capabilities": _drop_capabilities, "seccomp": partial(seccomp.restrict, data_bytes is None)}
     return {name: _limited(limit) for name, limit in parts.items()}
 
 

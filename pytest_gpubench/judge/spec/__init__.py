@@ -6,7 +6,8 @@ from pathlib import Path
 from pytest_gpubench.errors import BadFile, GpuBenchError
 from pytest_gpubench.judge.spec.flashinfer_trace import spec_of_definition
 from pytest_gpubench.judge.spec.kernelbench import spec_of_problem
-from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, load_source
+from pytest_gpubench.judge.spec.model import Case, Entry, Spec, load_source
+from pytest_gpubench.judge.spec.own_files import OwnFiles
 from pytest_gpubench.judge.spec.python_file import spec_of_module
 
 __all__ = ["Case", "Entry", "Spec", "read_spec"]
@@ -19,14 +20,19 @@ def read_spec(path: "Path | str") -> Spec:
     """
     path = Path(path)
     try:
-        if path.suffix == ".json":
-            return spec_of_definition(path)
-        digest = digest_of(path.read_bytes()) if path.is_file() else ""  # before it is edited
-        module = load_source(path)
-        is_kernelbench = hasattr(module, "Model") and hasattr(module, "get_inputs")
-        spec_of = spec_of_problem if is_kernelbench else spec_of_module
-        return replace(spec_of(module, path, digest), files=(path,))
+        files = OwnFiles(path.parent)
+        with files.in_use():
+            spec = _read(path, files)
+        return replace(spec, digest=files.digest, files=files)
     except GpuBenchError:
         raise
     except (Exception, SystemExit) as error:
         raise BadFile(f"{path} cannot be used as a spec, it raises {type(error).__name__}: {error}") from error
+
+
+def _read(path: Path, files: OwnFiles) -> Spec:
+    if path.suffix == ".json":
+        return spec_of_definition(path, files)
+    module = load_source(path, files.read)
+    is_kernelbench = hasattr(module, "Model") and hasattr(module, "get_inputs")
+    return (spec_of_problem if is_kernelbench else spec_of_module)(module, path)

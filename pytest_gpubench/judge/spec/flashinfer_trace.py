@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from pytest_gpubench.errors import BadFile, BadRequest
-from pytest_gpubench.judge.spec.model import Case, Entry, Spec, digest_of, draw_inputs, required
+from pytest_gpubench.judge.spec.model import Case, Entry, Spec, draw_inputs, required
+from pytest_gpubench.judge.spec.own_files import OwnFiles
 from pytest_gpubench.results.files import UNREADABLE
 
 if TYPE_CHECKING:
@@ -148,16 +149,15 @@ class SolutionEntry(Entry):
         return DefinitionFunction(solution_function(solution), self.definition, solution.spec.destination_passing_style)
 
 
-def spec_of_definition(path: Path) -> Spec:
+def spec_of_definition(path: Path, files: OwnFiles) -> Spec:
     """Return the spec of a definition and its workloads."""
     if not path.is_file():
         raise BadFile(f"there is no file {path}: give the path of a flashinfer-trace definition")
-    definition = decode(text := path.read_bytes(), Definition, path)
+    definition = decode(files.read(path), Definition, path)
     if definition.op_type == "sampling":
         raise BadRequest(f"{path.name}: outputs of op_type 'sampling' are random, and are not compared one by one")
     root, workloads_path = _workloads_path(path, definition)
-    lines = workloads_path.read_bytes()
-    workloads = {each.uuid: each for each in _workloads(lines, definition, workloads_path)}
+    workloads = {each.uuid: each for each in _workloads(files.read(workloads_path), definition, workloads_path)}
     module = ModuleType(f"reference of {definition.name}")
     exec(compile(definition.reference, f"<{module.__name__}>", "exec"), vars(module))  # the referee trusts its spec
     reference = DefinitionFunction(required(module, path, "run"), definition)
@@ -172,8 +172,6 @@ def spec_of_definition(path: Path) -> Spec:
         reference=reference,
         inputs=inputs,
         entry=SolutionEntry(("run", "candidate"), msgspec.structs.replace(definition, reference="")),
-        digest=digest_of(text, lines),
-        files=(path, workloads_path),
         tolerance=TOLERANCE,
     )
 

@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.judge.spec.model import MODULE_PREFIX, Entry, Spec, draw_inputs, load_source, required
+from pytest_gpubench.judge.spec.model import Entry, Spec, draw_inputs, load_source, required
+from pytest_gpubench.judge.spec.own_files import MODULE_PREFIX
 from pytest_gpubench.judge.spec.python_file import rules_of
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _build_model(model: Callable[..., Any], arguments: tuple[Any, ...], seed: in
         return model(*arguments)
 
 
-def spec_of_problem(module: ModuleType, path: Path, digest: str) -> Spec:
+def spec_of_problem(module: ModuleType, path: Path) -> Spec:
     """Return the spec of a KernelBench problem."""
     model, get_inputs, get_init_inputs = (required(module, path, name) for name in NAMES)
     rules = rules_of(module, path)
@@ -89,7 +90,6 @@ def spec_of_problem(module: ModuleType, path: Path, digest: str) -> Spec:
         reference=reference,
         inputs=lambda case, seed, device: draw_inputs(get_inputs, seed, device),
         entry=ModelEntry(("ModelNew",), arguments, seed),
-        digest=digest,
         **rules,
     )
 

@@ -1,23 +1,22 @@
 """The spec of a candidate, the part of it that the candidate's process gets, and Python files run as modules."""
 
-import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadFile, BadRequest
+from pytest_gpubench.judge.spec.own_files import MODULE_PREFIX, OwnFiles
 from pytest_gpubench.verdict.limits import Limits
 
 if TYPE_CHECKING:
     import torch
 
 Case = Mapping[str, object]
-MODULE_PREFIX = "gpu_bench_file_"
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ class Spec:
     inputs: Callable[[Case, int, "torch.device | str"], tuple[Any, ...]]
     """Returns new inputs for a case and a seed on a device: a tuple of tensors, containers and numbers."""
     entry: Entry
-    digest: str
-    """The sha256 of the spec's text."""
+    digest: str = ""
+    """The sha256 of the texts of its files."""
     tolerance: Mapping[str, Any] | None = None
     """Keywords of `compare`: rtol, atol, equal_nan, golden, golden_factor; None takes torch's for the dtype."""
     limits: Limits = field(default_factory=Limits)
@@ -57,25 +56,22 @@ class Spec:
     """True if a PASS may rest on times that the candidate's own process claims."""
     search: Any = None
     """A strategy of hypothesis that draws cases; None where there is none."""
-    files: tuple[Path, ...] = ()
-    """The files whose text it is, in order; none where a test gives the reference."""
+    files: OwnFiles | None = None
+    """The files that it was read from, and their modules; None where a test gives the reference."""
 
     @property
     def is_current(self) -> bool:
-        """True if its files have the same text still."""
-        with suppress(OSError):
-            return not self.files or digest_of(*(each.read_bytes() for each in self.files)) == self.digest
-        return False
+        """True if its files have the same texts still."""
+        return self.files is None or self.files.is_current
+
+    def in_use(self) -> AbstractContextManager[object]:
+        """Let it import its own modules."""
+        return nullcontext() if self.files is None else self.files.in_use()
 
 
 def entry_named(name: str) -> Entry:
     """Return the entry of a candidate that defines a function of this name, unless it is none, or "candidate"."""
     return Entry(tuple(dict.fromkeys((name, "candidate") if name.isidentifier() else ("candidate",))))
-
-
-def digest_of(*texts: bytes) -> str:
-    """Return the sha256 of texts, in order."""
-    return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 
 def draw_inputs(make: Callable[[], Any], seed: int, device: "torch.device | str") -> tuple[Any, ...]:
@@ -103,7 +99,7 @@ def draw_inputs(make: Callable[[], Any], seed: int, device: "torch.device | str"
     return tuple(tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), values))
 
 
-def load_source(path: Path) -> ModuleType:
+def load_source(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> ModuleType:
     """Run a Python file as a new module; its errors pass through."""
     if not path.is_file():
         raise BadFile(f"there is no file {path}: give the path of a Python file")
@@ -113,7 +109,7 @@ def load_source(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module  # Triton and pickle look a module up by its name
     # not by its loader: bytecode that is kept is taken for a file's as long as its size and second are the same
-    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+    exec(compile(read(path), str(path), "exec"), vars(module))
     return module
 
 

@@ -19,7 +19,7 @@ TOLERANCES = ("rtol", "atol", "equal_nan", "golden", "golden_factor")
 LIMITS = ("min_speedup", "max_time_us")
 
 
-def spec_of_module(module: ModuleType, path: Path, digest: str) -> Spec:
+def spec_of_module(module: ModuleType, path: Path) -> Spec:
     """Return the spec in a module; raise BadRequest where something is missing or not valid."""
     reference, inputs = required(module, path, "reference"), required(module, path, "inputs")
     name = str(getattr(reference, "__name__", "reference"))
@@ -37,7 +37,6 @@ def spec_of_module(module: ModuleType, path: Path, digest: str) -> Spec:
         reference=reference,
         inputs=make,
         entry=entry_named(name),
-        digest=digest,
         **rules,
         search=_search(module, parameters, path),
     )

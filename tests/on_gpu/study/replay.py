@@ -15,6 +15,7 @@ import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -87,9 +88,8 @@ def graphs_of(call: Call, device: Device, cuda: GraphBuilder, held: ExitStack) -
     captured[1:] = [again]  # without one whose inputs were elsewhere
     for name in (REPLAYED, REBUILT):
         modules = held.enter_context(cuda.loaded(found.data, found.images))
-        launches[name] = Replayed(
-            found.data, [], device, cuda.build(found.data, modules, found.starts, held)
-        ).launch_whole
+        built = cuda.build(found.data, modules, found.starts, held)
+        launches[name] = partial(Replayed(found.data, [], device, built).launch, whole=True)
     held.callback(device.synchronize)
     return launches
 

@@ -1,0 +1,106 @@
+"""The files that a spec is read from, modules that it imports from its folder among them: each spec has its own."""
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+MODULE_PREFIX = "gpu_bench_file_"
+"""The beginning of the names of modules that `load_source` makes."""
+INSTALLED = ("site-packages", "dist-packages")
+
+
+class OwnFiles(MetaPathFinder):
+    """The texts that a spec was read from, and its modules, which `sys.modules` has while the spec is in use.
+
+    What this process had imported before, packages that are installed in the folder, and modules from elsewhere are
+    shared with other specs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+        self._texts: dict[Path, bytes] = {}
+        self._modules: dict[str, ModuleType] = {}
+        self._packages: set[str] = set()
+        """The top names of modules that were found in the folder."""
+        self._path: Sequence[str] = ()
+        """What the spec made of `sys.path`."""
+
+    def read(self, path: Path) -> bytes:
+        """Return the bytes of a file, which becomes one of the spec's."""
+        self._texts[path] = path.read_bytes()
+        return self._texts[path]
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of the texts read so far, in order."""
+        return digest_of(*self._texts.values())
+
+    @property
+    def is_current(self) -> bool:
+        """True if all have the same text still."""
+        try:
+            return all(path.read_bytes() == text for path, text in self._texts.items())
+        except OSError:
+            return False
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Let imports find the spec's own modules."""
+        self._shared, path = {*sys.modules}, sys.path[:]
+        sys.modules.update(self._modules)
+        sys.path[:] = self._path or path
+        sys.meta_path.insert(0, self)
+        importlib.invalidate_caches()
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(self)
+            self._path, sys.path[:] = sys.path[:], path
+            self._modules = {name: sys.modules.pop(name) for name in [*sys.modules] if self._is_own(name)}
+
+    def _is_own(self, name: str) -> bool:
+        return name not in self._shared and (name.partition(".")[0] in self._packages or name.startswith(MODULE_PREFIX))
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        """Return the place of a module in the folder, which is looked at last; None for any other module."""
+        top = name.partition(".")[0]
+        found = PathFinder.find_spec(name, [*sys.path, str(self._folder)] if path is None else path)
+        if found is None or top in self._shared or not any(map(self._holds, _places(found))):
+            return None
+        self._packages.add(top)
+        if type(found.loader) is SourceFileLoader:
+            found.loader = _TextLoader(name, found.loader.path, self)
+        return found
+
+    def _holds(self, place: str) -> bool:
+        inner = Path(place).resolve()
+        return inner.is_relative_to(self._folder) and not {*INSTALLED} & {*inner.relative_to(self._folder).parts}
+
+
+def digest_of(*texts: bytes) -> str:
+    """Return the sha256 of texts, in order."""
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()
+
+
+def _places(found: ModuleSpec) -> list[str]:
+    return [*([found.origin] if found.has_location and found.origin else ()), *(found.submodule_search_locations or ())]
+
+
+class _TextLoader(SourceFileLoader):
+    """Runs a module's text, never its bytecode: that is taken for a file's while size and second are the same."""
+
+    def __init__(self, name: str, path: str, files: OwnFiles) -> None:
+        super().__init__(name, path)
+        self._files = files
+
+    def path_stats(self, path: object) -> "dict[str, object]":
+        raise OSError("without its time no bytecode is read or written")
+
+    def get_data(self, path: object) -> bytes:
+        return self._files.read(Path(str(path)))
