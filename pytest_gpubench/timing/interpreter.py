@@ -1,4 +1,4 @@
-"""Notice when a function runs in Triton's interpreter: its results are right, its time means nothing."""
+"""Notice when a function runs in Triton's interpreter: its time means nothing, and it computes wrongly in bfloat16."""
 
 import sys
 from collections.abc import Iterator
@@ -6,12 +6,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from pytest_gpubench.errors import WrongResult, annotate
+
+BFLOAT16 = (
+    "gpu_bench: Triton's interpreter, which runs without a GPU, cannot compute in bfloat16: let the kernel convert "
+    "what it loads to float32, or test it with float32 or float16 here"
+)
+
 
 @dataclass
 class Launches:
-    """The number of kernels that the interpreter ran."""
+    """The number of kernels that the interpreter ran, and if one was given bfloat16."""
 
     number: int = 0
+    in_bfloat16: bool = False
 
 
 @contextmanager
@@ -27,6 +37,8 @@ def counting_launches() -> Iterator[Launches]:
 
     def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
         launches.number += 1
+        given = (*args, *kwargs.values())
+        launches.in_bfloat16 |= any(getattr(each, "dtype", None) is torch.bfloat16 for each in given)
         return original(self, *args, **kwargs)
 
     executor.__call__ = counted
@@ -34,3 +46,15 @@ def counting_launches() -> Iterator[Launches]:
         yield launches
     finally:
         executor.__call__ = original
+
+
+@contextmanager
+def noting_bfloat16() -> Iterator[None]:
+    """Note on the error for a wrong output that the interpreter was given bfloat16."""
+    with counting_launches() as launches:
+        try:
+            yield
+        except WrongResult as error:
+            if launches.in_bfloat16:
+                annotate(error, BFLOAT16)
+            raise
