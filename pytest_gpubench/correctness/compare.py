@@ -38,10 +38,10 @@ def compare_outputs(
     candidate passes if no element's error exceeds `golden_factor` times the reference's largest error plus one unit in
     the last place (of the candidate's dtype, at golden's magnitude), and its RMS error does not exceed `golden_factor`
     times the reference's plus the RMS of that unit. Where the reference happens to be exact, every element may thus be
-    off by its last place. An element that is not finite, or for which golden is beyond the dtype's range (float16
-    overflows where float64 does not), also passes if it is the reference's or golden's rounded to the dtype, and the
-    reference's error there does not count. An element without a last place (integers, bools) must be the reference's or
-    golden's. A `golden_factor` of None is 2.
+    off by its last place; one of few, whose errors are chance, also by the dtype's usual rtol. An element that is not
+    finite, or for which golden is beyond the dtype's range (float16 overflows where float64 does not), also passes if
+    it is the reference's or golden's rounded to the dtype, and the reference's error there does not count. An element
+    without a last place (integers, bools) must be the reference's or golden's. A `golden_factor` of None is 2.
 
     poisoned: whether `poison_free_memory` filled free memory before the candidate ran; wrong elements that still hold
     those bytes are counted.

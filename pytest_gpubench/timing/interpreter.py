@@ -26,7 +26,10 @@ class Launches:
 
 @contextmanager
 def counting_launches() -> Iterator[Launches]:
-    """Count the launches of interpreted Triton kernels while the context lasts."""
+    """Count the launches of interpreted Triton kernels while the context lasts.
+
+    An error for a wrong output says if one was given bfloat16.
+    """
     launches = Launches()
     interpreter = sys.modules.get("triton.runtime.interpreter")
     executor: Any = getattr(interpreter, "GridExecutor", None)
@@ -44,17 +47,9 @@ def counting_launches() -> Iterator[Launches]:
     executor.__call__ = counted
     try:
         yield launches
+    except WrongResult as error:
+        if launches.in_bfloat16:
+            annotate(error, BFLOAT16)
+        raise
     finally:
         executor.__call__ = original
-
-
-@contextmanager
-def noting_bfloat16() -> Iterator[None]:
-    """Note on the error for a wrong output that the interpreter was given bfloat16."""
-    with counting_launches() as launches:
-        try:
-            yield
-        except WrongResult as error:
-            if launches.in_bfloat16:
-                annotate(error, BFLOAT16)
-            raise

@@ -140,5 +140,15 @@ class TestRounding:
         one, other = torch.ones(3), torch.ones(3) + 1e-4
         assert compare(other, one).may_be_rounding
         assert not compare(other, one, tolerance=Tolerance(rtol=0.0, atol=0.0)).may_be_rounding
-        near = compare(one + 1e-6, one, golden=one.double())
+        near = compare(one + 1e-5, one, golden=one.double())
         assert (near.passed, near.may_be_rounding) == (False, False)
+
+    @pytest.mark.parametrize(("times", "factor"), [(2.6, 3), (9.8, 10), (11.0, None)])
+    def test_a_factor_that_lets_it_pass_is_named(self, times: float, factor: int | None) -> None:
+        golden = torch.ones(1000, dtype=torch.float64)
+        reference, candidate = (golden + 1e-4).float(), (golden + times * 1e-4).float()
+        wrong = compare(candidate, reference, golden=golden)
+        assert wrong.sentence.endswith(f"give golden_factor={factor}") is bool(factor)
+        assert compare(candidate, reference, golden=golden, golden_factor=factor or 12).passed
+        candidate[7] = math.nan
+        assert "golden_factor" not in compare(candidate, reference, golden=golden).sentence
