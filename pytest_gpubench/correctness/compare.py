@@ -7,7 +7,7 @@ import torch
 
 from pytest_gpubench.correctness.difference import Difference, GoldenErrors, Number
 from pytest_gpubench.correctness.elementwise import Pair, Rules, as_numbers, judge_by_tolerance
-from pytest_gpubench.correctness.golden import checked_factor, golden_components, golden_leaves, judge_by_golden
+from pytest_gpubench.correctness.golden import golden_components, golden_leaves, judge_by_golden
 from pytest_gpubench.correctness.leaves import components, flatten, wraps_tensors
 from pytest_gpubench.correctness.tolerance import Tolerance
 from pytest_gpubench.units import repr_of
@@ -48,10 +48,11 @@ def compare_outputs(
 
     briefly: whether only `passed` is to be right, for which a part of a wrong output is enough.
 
-    Raises BadRequest for a golden that does not fit, a factor below 1, and rtol or atol beside golden.
+    Raises BadRequest for a golden that does not fit, and for rtol or atol beside golden.
     """
-    factor = GOLDEN_FACTOR if golden_factor is None else checked_factor(golden_factor)
-    rules = Rules(tolerance or Tolerance(), factor, golden is not None, poisoned, briefly)
+    rules = Rules(
+        tolerance or Tolerance(), float(golden_factor or GOLDEN_FACTOR), golden is not None, poisoned, briefly
+    )
     found, expected = dict(flatten(candidate)), dict(flatten(reference))
     truths = {} if golden is None else golden_leaves(golden, expected, rules)
     differences: list[Difference] = []

@@ -78,19 +78,14 @@ def _widest(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype.is_floating_point and dtype_name(dtype) != "float4_e2m1fn_x2" else dtype
 
 
-def checked_factor(given: object) -> float:
-    """Return a golden_factor as a float, or raise BadRequest."""
-    return argument("golden_factor={}", given, at_least(1))
-
-
 def check_golden(golden: object, factor: object) -> None:
-    """Raise BadRequest for a golden that is neither "float64" nor a function, and for a factor without one."""
+    """Raise BadRequest for a golden that is neither "float64" nor a function, and a factor without one or below 1."""
     if golden is not None and golden != "float64" and not callable(golden):
         raise BadRequest(f"golden= must be 'float64' or a function, found {repr_of(golden)}")
     if golden is None and factor is not None:
         raise BadRequest(f"golden_factor={repr_of(factor)} is given without golden=: give both, or none")
     if factor is not None:
-        checked_factor(factor)
+        argument("golden_factor={}", factor, at_least(1))
 
 
 def golden_leaves(golden: object, expected: Mapping[str, object], rules: Rules) -> dict[str, object]:
@@ -144,14 +139,15 @@ def judge_by_golden(pair: Pair, golden: torch.Tensor) -> tuple[Totals, GoldenErr
     reference = judge_chunks(pair.expected, partial(_judge_reference, pair, golden))
     judge = partial(_judge_golden, pair, golden, reference.max_abs_diff, rtol)
     seen = judge_chunks(pair.found, judge, pair.rules.poisoned)
-    rms_of_place = _rms_of_last_place(pair, golden)
-    reference_rms, rms = math.sqrt(reference.squares / elements), rms_of_place / torch.finfo(pair.found.dtype).eps
+    places = judge_chunks(golden, partial(_judge_last_place, pair, golden))
+    reference_rms, place_rms = (math.sqrt(each.squares / elements) for each in (reference, places))
+    rms = place_rms / torch.finfo(pair.found.dtype).eps
     errors = GoldenErrors(
         max_abs_diff=seen.max_abs_diff,
         rms_diff=math.sqrt(seen.squares / elements),
         reference_max_abs_diff=reference.max_abs_diff,
         reference_rms_diff=reference_rms,
-        allowed_rms_diff=max(pair.rules.golden_factor * reference_rms + rms_of_place, rtol * rms),
+        allowed_rms_diff=max(pair.rules.golden_factor * reference_rms + place_rms, rtol * rms),
         factor=pair.rules.golden_factor,
         rms=rms,
         rtol=rtol,
@@ -195,11 +191,7 @@ def _is_beyond(dtype: torch.dtype, found: torch.Tensor, truth: torch.Tensor) -> 
     return ~(found.isfinite() & (truth.abs() <= torch.finfo(dtype).max))
 
 
-def _rms_of_last_place(pair: Pair, golden: torch.Tensor) -> float:
-    """Return the RMS, over all elements, of one unit in the last place."""
-
-    def judge(block: ChunkRange) -> JudgedChunk:
-        units = last_places(pair.found.dtype, magnitudes(golden[block].to(pair.found.device)))
-        return units, units
-
-    return math.sqrt(judge_chunks(golden, judge).squares / max(golden.numel(), 1))
+def _judge_last_place(pair: Pair, golden: torch.Tensor, block: ChunkRange) -> JudgedChunk:
+    """Return one unit in the last place for each element, as if it were its error."""
+    units = last_places(pair.found.dtype, magnitudes(golden[block].to(pair.found.device)))
+    return units, units
