@@ -99,9 +99,9 @@ class WrongResult(AssertionError):
 
 
 def annotate(error: BaseException, note: str) -> None:
-    """Add a note that pytest prints below the error (`add_note`, which Python 3.10 lacks)."""
-    notes = [*getattr(error, "__notes__", []), note]
-    setattr(error, "__notes__", notes)  # noqa: B010 # type checkers know the attribute from Python 3.11 on
+    """Add a note, once, that pytest prints below the error (`add_note`, which Python 3.10 lacks)."""
+    notes = dict.fromkeys([*getattr(error, "__notes__", []), note])
+    setattr(error, "__notes__", list(notes))  # noqa: B010 # type checkers know the attribute from Python 3.11 on
 
 
 def causes_of(error: BaseException | None) -> Iterator[BaseException]:

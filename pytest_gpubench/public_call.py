@@ -31,6 +31,7 @@ from pytest_gpubench.running_test import IN_A_FORK, CurrentTest, NoSearch
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.tolerance import RegressionTolerance
 from pytest_gpubench.structure.ncu import take_captures
+from pytest_gpubench.timing.interpreter import watching_launches
 from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import MISSING, Ending, rule_for
@@ -117,6 +118,7 @@ def _measure(test: CurrentTest, request: Request[T], say: Say) -> CallResult[T]:
         one_at_a_time(request.title),
         keeping_failed(test, request),
         refusing_exit(test.leaving, test.failures.append),
+        watching_launches(),
     ):
         try:
             with naming_what_broke(test, request, say):

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -212,6 +213,23 @@ def test_what_runs_in_tritons_interpreter_has_no_time(monkeypatch: pytest.Monkey
     monkeypatch.setenv("GPU_BENCH_DISABLE", "1")
     with pytest.raises(NotMeasured, match="do_bench has no number for '<lambda>': switched off"):
         bench.do_bench(played(10))
+
+
+@pytest.mark.parametrize(("dtype", "is_told"), [(torch.bfloat16, True), (torch.float16, False)])
+def test_tritons_interpreter_is_named_where_it_cannot_compute(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, is_told: bool
+) -> None:
+    class GridExecutor:
+        def __call__(self, x: torch.Tensor, factor: int) -> torch.Tensor:
+            return x * factor
+
+    interpreter: Any = ModuleType("interpreter")
+    interpreter.GridExecutor = GridExecutor
+    monkeypatch.setitem(sys.modules, "triton.runtime.interpreter", interpreter)
+    with pytest.raises(WrongResult) as wrong:
+        bench.compare(lambda x: GridExecutor()(x, 3), lambda x: x * 2, (torch.ones(3, dtype=dtype),))
+    notes = [each for each in getattr(wrong.value, "__notes__", ()) if "bfloat16" in each]
+    assert len(notes) == is_told, "said once, though two that count are nested"
 
 
 # the GPU's turn

@@ -11,6 +11,8 @@ MOST_DISAGREEMENT = 0.1
 """The largest error of a reference, as a part of golden itself, that is not called a doubt: float8 rounds by 6 %."""
 ROUNDING_FACTOR = 100
 """A difference up to so many times the allowed one may be rounding: a long sum in another order is off by as much."""
+MOST_FACTOR = 10
+"""The largest golden_factor that an error names."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,26 @@ class GoldenErrors:
     factor: float
     rms: float
     """About the RMS of golden itself."""
+    rtol: float
+    """The part of golden that the errors of few elements may be in any case; 0 for many."""
+
+    @property
+    def sentence(self) -> str:
+        """The errors of both, and what is allowed."""
+        few = f", or {self.rtol:g} of so few elements" if self.rtol else ""
+        return (
+            f"against golden its largest error is {self.max_abs_diff:.4g}, the reference's "
+            f"{self.reference_max_abs_diff:.4g}; its RMS error {self.rms_diff:.4g}, the reference's "
+            f"{self.reference_rms_diff:.4g}, allowed {self.allowed_rms_diff:.4g} ({self.factor:g} times the "
+            f"reference's and one unit in the last place{few})"
+        )
+
+    @property
+    def advice(self) -> str:
+        """The golden_factor that allows these errors, if it is a small one."""
+        errors = (self.max_abs_diff, self.reference_max_abs_diff), (self.rms_diff, self.reference_rms_diff)
+        factor = max(found / reference if reference else math.inf for found, reference in errors)
+        return f"; if only rounding differs, give golden_factor={math.ceil(factor)}" if factor <= MOST_FACTOR else ""
 
 
 @dataclass(frozen=True)
@@ -97,7 +119,7 @@ class Difference:
             elements = count(self.unwritten, "element")
             parts.append(f"never written, for it holds what free memory was filled with: {elements}")
         if self.golden is not None:
-            parts.append(self._against(self.golden))
+            parts.append(self.golden.sentence + ("" if self.unwritten or self.nans else self.golden.advice))
         return f"{self.name}: " + "; ".join(parts)
 
     def _how_many(self) -> str:
@@ -116,15 +138,6 @@ class Difference:
         if self.found == self.expected:
             return f"{text}: it changed while it was compared, as where a call goes on after it returned"
         return f"{text}, off by {self.abs_diff:.4g}, allowed {self.allowed:.4g}"
-
-    @staticmethod
-    def _against(golden: GoldenErrors) -> str:
-        return (
-            f"against golden its largest error is {golden.max_abs_diff:.4g}, the reference's "
-            f"{golden.reference_max_abs_diff:.4g}; its RMS error {golden.rms_diff:.4g}, the reference's "
-            f"{golden.reference_rms_diff:.4g}, allowed {golden.allowed_rms_diff:.4g} ({golden.factor:g} times the "
-            "reference's and one unit in the last place)"
-        )
 
 
 def distinct_texts(found: Number | None, expected: Number | None) -> tuple[str, str]:

@@ -207,9 +207,8 @@ class Search:
         """Note how to keep the running example, unless it draws while it runs: hypothesis takes no such example."""
         pasted = self.example.pasted or self.example.text
         origin = " (lazy_tensor is in pytest_gpubench.strategies)" if "lazy_tensor(" in pasted else ""
-        note = f"gpu_bench: to keep this example, paste above the test{origin}: @example({pasted})"
-        if DRAWN_WITHIN not in pasted and note not in getattr(error, "__notes__", ()):  # a remembered one may have it
-            annotate(error, note)
+        if DRAWN_WITHIN not in pasted:
+            annotate(error, f"gpu_bench: to keep this example, paste above the test{origin}: @example({pasted})")
 
     def explain(self, candidate: str, reference: str) -> str:
         """Return the trend of the ratio over the sizes of the examples, and what was compiled."""

@@ -1,4 +1,4 @@
-"""Triton's interpreter: its results are right, its time means nothing, and it writes wherever a kernel points.
+"""Triton's interpreter: its time means nothing, it writes wherever a kernel points, and bfloat16 is computed wrongly.
 
 On the CPU a write beyond a tensor breaks the heap, and ends the process with the results of all its tests. While
 launches are watched, a kernel reaches no memory but that of the tensors that it is given.
@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import torch
 
-from pytest_gpubench.errors import WrongResult
+from pytest_gpubench.errors import WrongResult, annotate
 from pytest_gpubench.units import format_bytes
 
 STORES: dict[str, tuple[int, int, int | None]] = {
@@ -24,6 +24,10 @@ STORES: dict[str, tuple[int, int, int | None]] = {
     "create_atomic_cas": (0, 2, None),
 }
 """The methods of the interpreter that write, with the places of pointers, values and mask among their arguments."""
+BFLOAT16 = (
+    "gpu_bench: Triton's interpreter, which runs without a GPU, cannot compute in bfloat16: let the kernel convert "
+    "what it loads to float32, or test it with float32 or float16 here"
+)
 LEAST_ADDRESS = 2**32
 """Smaller numbers among the arguments of a kernel are no addresses."""
 
@@ -33,6 +37,8 @@ class Launches:
     """The kernels that the interpreter runs."""
 
     number: int = 0
+    in_bfloat16: bool = False
+    """True if one was given a tensor of bfloat16."""
     kernel: str = ""
     """The name of the last one."""
     spans: list[tuple[int, int, str]] = field(default_factory=list)
@@ -46,6 +52,7 @@ class Launches:
         self.kernel = kernel
         leaves = [leaf for name, value in given.items() for leaf in _leaves(name, value)]
         tensors = [(name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self.in_bfloat16 |= any(tensor.dtype is torch.bfloat16 for _, tensor in tensors)
         self.spans = [_span(name, tensor) for name, tensor in tensors]
         self.may_point = any(tensor.dtype.itemsize == 8 for _, tensor in tensors) or any(
             isinstance(leaf, int) and leaf >= LEAST_ADDRESS for _, leaf in leaves
@@ -97,7 +104,7 @@ def watching_launches() -> Iterator[Launches]:
     """Count the launches of interpreted kernels while the context lasts, and keep them to the tensors they are given.
 
     What a kernel reads elsewhere is NaN, or for integers their largest; where it writes elsewhere, WrongResult is
-    raised.
+    raised. An error for a wrong output says if a kernel was given bfloat16.
     """
     launches = Launches()
     interpreter: Any = sys.modules.get("triton.runtime.interpreter")
@@ -143,4 +150,9 @@ def watching_launches() -> Iterator[Launches]:
         patch.multiple(executor, _init_args_hst=started, __call__=called),
         patch.multiple(builder, create_masked_load=loaded, **stores),
     ):
-        yield launches
+        try:
+            yield launches
+        except WrongResult as error:
+            if launches.in_bfloat16:
+                annotate(error, BFLOAT16)
+            raise

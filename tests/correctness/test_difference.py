@@ -124,21 +124,28 @@ class TestRounding:
         assert allowed
         assert compare(expected + times * allowed, expected).may_be_rounding is may
 
-    @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.bool])
-    def test_numbers_that_have_no_last_place_are_never_rounded(self, dtype: torch.dtype) -> None:
-        expected = torch.zeros(3, dtype=dtype)
-        assert not compare(
-            torch.ones(3, dtype=dtype), expected, tolerance=Tolerance(rtol=0.0, atol=0.5)
-        ).may_be_rounding
-
-    @pytest.mark.parametrize("found", [math.nan, math.inf, "two", torch.zeros(2, dtype=torch.float64)])
+    @pytest.mark.parametrize("found", [math.nan, math.inf, "two", torch.zeros(2).double(), torch.tensor([0, math.nan])])
     def test_what_is_wrong_otherwise(self, found: object) -> None:
         assert not compare(found, torch.zeros(2)).may_be_rounding
-        assert not compare(torch.tensor([0.0, math.nan]), torch.zeros(2)).may_be_rounding
+
+    @pytest.mark.parametrize("dtype", [torch.int32, torch.bool])
+    def test_numbers_that_have_no_last_place_are_never_rounded(self, dtype: torch.dtype) -> None:
+        one = torch.ones(3, dtype=dtype)
+        assert not compare(one, torch.zeros_like(one), tolerance=Tolerance(rtol=0.0, atol=0.5)).may_be_rounding
 
     def test_nothing_is_rounding_where_nothing_is_allowed_or_golden_has_judged(self) -> None:
         one, other = torch.ones(3), torch.ones(3) + 1e-4
         assert compare(other, one).may_be_rounding
         assert not compare(other, one, tolerance=Tolerance(rtol=0.0, atol=0.0)).may_be_rounding
-        near = compare(one + 1e-6, one, golden=one.double())
+        near = compare(one + 1e-5, one, golden=one.double())
         assert (near.passed, near.may_be_rounding) == (False, False)
+
+    @pytest.mark.parametrize(("times", "factor"), [(2.6, 3), (9.8, 10), (11.0, None)])
+    def test_a_factor_that_lets_it_pass_is_named(self, times: float, factor: int | None) -> None:
+        golden = torch.ones(1000, dtype=torch.float64)
+        reference, candidate = (golden + 1e-4).float(), (golden + times * 1e-4).float()
+        wrong = compare(candidate, reference, golden=golden)
+        assert wrong.sentence.endswith(f"give golden_factor={factor}") is bool(factor)
+        assert compare(candidate, reference, golden=golden, golden_factor=factor or 12).passed
+        candidate[7] = math.nan
+        assert "golden_factor" not in compare(candidate, reference, golden=golden).sentence
