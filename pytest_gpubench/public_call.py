@@ -216,7 +216,7 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
 def trace(test: CurrentTest, request: Request[T]) -> None:
     """Write a trace of each measured call if the settings ask for it; warn where one cannot be taken."""
     settings = request.settings
-    if not request.is_repeatable or settings.trace is None or settings.disable or settings.timer == "scripted":
+    if not request.is_repeatable or settings.trace is None or not settings.takes_times:
         return
     example = test.search.example_text
     alike = [each.timing for each in test.measurements if each.example == example and each.timing.measured]
@@ -234,7 +234,7 @@ def replayable_calls(test: CurrentTest, request: Request[T]) -> "ReplayableCalls
     """Return the request's calls, to be kept or replayed; None where they are not to be."""
     settings = request.settings
     is_wanted = request.is_repeatable and settings.save_calls != "no" and test.search.has_baseline
-    if not is_wanted or request.device.type != "cuda" or settings.timer == "scripted" or settings.disable:
+    if not is_wanted or request.device.type != "cuda" or not settings.takes_times:
         return None
     from pytest_gpubench.replay.baselines import ReplayableCalls
 

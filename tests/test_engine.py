@@ -24,8 +24,9 @@ from pytest_gpubench import (
     scripted,
 )
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.gpu.lock import GpuLock, Patience, claimants
-from pytest_gpubench.gpu.turn import turn_at
+from pytest_gpubench.gpu.lock import claimants
+from pytest_gpubench.gpu.lock_file import LockFile
+from pytest_gpubench.gpu.turn import cpu_lock_name, turn_at
 
 SAMPLES_US = (10.0, 30.0, 20.0, 40.0)
 
@@ -214,25 +215,31 @@ def test_what_runs_in_tritons_interpreter_has_no_time(monkeypatch: pytest.Monkey
         bench.do_bench(played(10))
 
 
-# the GPU's turn
+# turns
 
 GPU = Device(cpu_device().torch_device, DeviceFacts(type="cuda", name="H200", host="here", uuid="GPU-of-a-script"))
 
 
-def test_a_gpu_is_held_by_the_locks_of_tests(tmp_path: Path) -> None:
-    code = f"""
-from pytest_gpubench.gpu.lock import GpuLock, Path, Patience
-GpuLock("GPU-of-a-script", Path({str(tmp_path)!r})).acquire(Patience(0))
-"""
-    with turn_at(cpu_device(), tmp_path / "none", 1.0, "bench.measure"):
-        assert not (tmp_path / "none").exists(), "the CPU needs no turn"
+def test_a_script_claims_its_gpu(tmp_path: Path) -> None:
     with turn_at(GPU, tmp_path, None, "judge softmax.py", claims=False):
         assert not claimants("GPU-of-a-script", tmp_path)
     with turn_at(GPU, tmp_path, 1.0, "bench.do_bench"):
         assert claimants("GPU-of-a-script", tmp_path) == {os.getpid()}
-        with turn_at(GPU, tmp_path, 1.0, "bench.measure"):
-            other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "bench.do_bench" in other.stderr, other.stderr
-    lock = GpuLock("GPU-of-a-script", tmp_path)
-    lock.acquire(Patience(0))
-    lock.release()
+
+
+@pytest.mark.parametrize(("device", "name"), [(GPU, "GPU-of-a-script"), (cpu_device(), cpu_lock_name())])
+def test_a_device_is_held_by_the_locks_of_tests(tmp_path: Path, device: Device, name: str) -> None:
+    turn = LockFile(tmp_path, f"{name}.turn")
+    with turn_at(device, tmp_path, 1.0, "bench.do_bench"), turn_at(device, tmp_path, 1.0, "bench.measure"):
+        assert "bench.do_bench" in str(turn.holder())
+        assert not turn.try_acquire()
+    assert turn.try_acquire()
+    turn.release()
+
+
+def test_a_call_takes_its_turn_only_where_it_takes_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_BENCH_LOCK_FOLDER", str(tmp_path / "locks"))
+    bench.measure(played(10), reps=1)
+    assert not (tmp_path / "locks").exists()
+    bench.measure(torch.add, 1, 1, reps=1, warmup=1, timer="wall", cache="hot")
+    assert (tmp_path / "locks" / f"{cpu_lock_name()}.turn").exists()
