@@ -36,7 +36,7 @@ WORKER_SAYS_AFTER_S = 30.0
 
 
 class HeldDevices:
-    """The GPUs, or the CPU, that the running test has to itself, and the foreign work on them: before it, and while it ran."""
+    """The GPUs, or the CPU, that the running test has to itself, and the foreign work on GPUs: before it and since."""
 
     def __init__(self, config: pytest.Config, settings: Settings, names: tuple[str, ...], waited_s: float) -> None:
         self.config = config

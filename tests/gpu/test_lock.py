@@ -226,7 +226,7 @@ def test_more_gpus_than_are_held_are_refused(folder: Path) -> None:
     assert is_free(folder, "GPU-1", "GPU-2", "GPU-3")
     with (
         held(GpuLock("CPU-1", folder), 0),
-        pytest.raises(BadRequest, match="holds CPU-1 and asks for GPU-1: .* before"),
+        pytest.raises(BadRequest, match=r"holds CPU-1 and asks for GPU-1: .* before"),
     ):
         GpuLock("GPU-1", folder).acquire(Patience(0))
 
