@@ -114,7 +114,7 @@ def count_calls(test: CurrentTest, note: Callable[[tuple[int, str]], object], re
 
 def _measure(test: CurrentTest, request: Request[T], say: Say) -> CallResult[T]:
     with (
-        one_at_a_time(request.title),
+        one_at_a_time(request.title, test.nodeid),
         keeping_failed(test, request),
         refusing_exit(test.leaving, test.failures.append),
     ):

@@ -86,11 +86,18 @@ def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> s
     return ""
 
 
+def await_measurement(timeout_s: float) -> None:
+    """Wait until no measurement runs in this process, so long at most."""
+    if _measuring.acquire(timeout=timeout_s):
+        _measuring.release()
+
+
 @contextmanager
-def one_at_a_time(title: str, may_nest: bool = False) -> Iterator[None]:
+def one_at_a_time(title: str, test: str = "", may_nest: bool = False) -> Iterator[None]:
     """Raise ProfilerBusy while another measurement runs in this process: each would be in the other's numbers.
 
-    may_nest: for the measurements of an autotuner, which the first, untimed calls of the measured function make.
+    test: whose measurement it is, for the message to others. may_nest: for the measurements of an autotuner, which the
+    first, untimed calls of the measured function make.
     """
     thread = threading.get_ident()
     if may_nest and _measuring.locked() and _measured[1] == thread:
@@ -98,10 +105,10 @@ def one_at_a_time(title: str, may_nest: bool = False) -> Iterator[None]:
         return
     if not _measuring.acquire(blocking=False):
         raise ProfilerBusy(
-            f"{title!r} cannot be measured while {_measured[0]!r} is: gpu_bench was called inside the measured "
+            f"{title!r} cannot be measured while {_measured[0]} is: gpu_bench was called inside the measured "
             "function, or by two threads, one of which an earlier test may have left; measure one after the other"
         )
-    _measured[:] = title, thread
+    _measured[:] = f"{title!r}{test and f' of {test}'}", thread
     try:
         yield
     finally:

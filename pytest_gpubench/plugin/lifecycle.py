@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pytest_gpubench.running_test import CurrentTest
     from pytest_gpubench.verdict.limits import Limits
 
+MOST_LEFT_S = 60.0
+"""The longest wait for a measurement that a test has left to a thread: later tests would be refused meanwhile."""
 LEAVING = (pytest.skip.Exception, pytest.xfail.Exception, pytest.exit.Exception, SkipTest)
 """Exceptions that end a test without failing it."""
 
@@ -160,8 +162,14 @@ class Lifecycle:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
-        """Note that the test is over."""
+        """Note that the test is over; a measurement in a thread that it did not join may go on for some time."""
         self._phase = "teardown"
+        if self._test is not None and self._test.open_calls:
+            from pytest_gpubench.bench.plan import await_measurement
+
+            self._say(f"waiting for {self._test.open_calls[0]}, which is still being measured")
+            await_measurement(MOST_LEFT_S)
+            self._say("")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(
