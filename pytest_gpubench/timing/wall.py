@@ -3,19 +3,26 @@
 On the CPU, the time for which other processes kept the calling thread from a core is taken off.
 """
 
+import glob
 import os
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.startup import wait_for_startup
+from pytest_gpubench.verdict.throttling import HELD_UP
 
 SCHEDULED = "/proc/thread-self/schedstat"
 """Nanoseconds for which this thread ran, for which it waited for a core, and how often it got one."""
+OF_THREADS = "/proc/self/task/[0-9]*/schedstat"
+HELD_UP_SHARE = 0.1
+"""A call is held up where its helper threads have waited for cores for longer than this part of its time."""
 
 
 class Schedule:
@@ -44,9 +51,33 @@ class Schedule:
 
     def waited_ns(self) -> int:
         """Return for how long the thread has waited for a core; 0 where Linux does not tell."""
-        with suppress(OSError, IndexError):
-            return 0 if self._file is None else int(os.pread(self._file, 64, 0).split()[1])
-        return 0
+        return 0 if self._file is None else _waited_ns(self._file)
+
+
+class Helpers:
+    """The other threads of the process, which compute a part of a call that waits for them."""
+
+    def __enter__(self) -> "Helpers":
+        self._files = []
+        for name in glob.glob(OF_THREADS):
+            if name.split("/")[-2] != str(threading.get_native_id()):
+                with suppress(OSError):  # it has ended
+                    self._files.append(os.open(name, os.O_RDONLY))
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        for file in self._files:
+            os.close(file)
+
+    def waited_ns(self) -> int:
+        """Return for how long they have waited for cores, all together."""
+        return sum(map(_waited_ns, self._files))
+
+
+def _waited_ns(file: int) -> int:
+    with suppress(OSError, IndexError):
+        return int(os.pread(file, 64, 0).split()[1])
+    return 0
 
 
 class WallTimer(Timer):
@@ -75,15 +106,20 @@ class WallSession(Session):
     def __init__(self, timer: WallTimer) -> None:
         self.timer = timer
         self.schedule = Schedule()
+        self.helpers = Helpers()
         self.taken: list[Rep] = []
+        self.left: list[str] = []
+        """The labels of calls that have left a thread running."""
 
     def __enter__(self) -> "WallSession":
         wait_for_startup()
         self.schedule.__enter__()
+        self.helpers.__enter__()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
         self.schedule.__exit__(kind, error, trace)
+        self.helpers.__exit__(kind, error, trace)
 
     def take(self, call: Call, idle_s: float) -> None:
         """Take one rep."""
@@ -94,6 +130,7 @@ class WallSession(Session):
             time.sleep(idle_s)
         self.timer.flush()
         synchronize()
+        waited_ns, threads = self.helpers.waited_ns(), threading.active_count()
         before = self.schedule.read()
         start_ns = time.perf_counter_ns()
         timed()
@@ -101,10 +138,19 @@ class WallSession(Session):
         elapsed_ns = time.perf_counter_ns() - start_ns
         if self.timer.takes_off:
             elapsed_ns -= held_up_ns(elapsed_ns, before, self.schedule.read(waited_first=True))
-        self.taken.append(Rep(elapsed_ns / 1e3))
+        waited_ns = self.helpers.waited_ns() - waited_ns
+        is_held_up = self.timer.takes_off and waited_ns > HELD_UP_SHARE * elapsed_ns
+        self.taken.append(Rep(elapsed_ns / 1e3, flags=(HELD_UP,) if is_held_up else ()))
+        if threading.active_count() > threads:
+            self.left.append(call.label)
 
     def reps(self) -> Sequence[Rep]:
-        """Return the reps taken."""
+        """Return the reps taken; raise BadRequest where most calls left a thread running: a pool starts few."""
+        if 2 * len(self.left) > len(self.taken):
+            raise BadRequest(
+                f"{self.left[0]!r} starts a thread in each call that still runs when the call returns, so its work is "
+                "not in the time: join it in the call"
+            )
         return self.taken
 
 
