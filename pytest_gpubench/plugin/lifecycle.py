@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_gpubench.counters import COUNTER_BY_NAME
-from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
+from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured, ProfilerBusy
 from pytest_gpubench.gpu.device import required_device
 from pytest_gpubench.plugin import items, terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
@@ -165,11 +165,11 @@ class Lifecycle:
         """Note that the test is over; a measurement in a thread that it did not join may go on for some time."""
         self._phase = "teardown"
         if self._test is not None and self._test.open_calls:
-            from pytest_gpubench.bench.plan import await_measurement
+            from pytest_gpubench.bench.plan import one_at_a_time
 
             self._say(f"waiting for {self._test.open_calls[0]}, which is still being measured")
-            await_measurement(MOST_LEFT_S)
-            self._say("")
+            with suppress(ProfilerBusy), one_at_a_time("nothing", wait_s=MOST_LEFT_S):
+                self._say("")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(

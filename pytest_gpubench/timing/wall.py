@@ -26,17 +26,22 @@ HELD_UP_SHARE = 0.1
 
 
 class Schedule:
-    """Times of the thread that enters this and of its process, as the scheduler counts them."""
+    """Times of the thread that enters this, of its process and of its other threads, as the scheduler counts them."""
 
     def __enter__(self) -> "Schedule":
         self._file: int | None = None
         with suppress(OSError):
             self._file = os.open(SCHEDULED, os.O_RDONLY)  # opening it before each call would slow a hot one by 6 us
+        self._others = []
+        for name in glob.glob(OF_THREADS):
+            if name.split("/")[-2] != str(threading.get_native_id()):
+                with suppress(OSError):  # it has ended
+                    self._others.append(os.open(name, os.O_RDONLY))
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        if self._file is not None:
-            os.close(self._file)
+        for file in [*self._others, *([] if self._file is None else [self._file])]:
+            os.close(file)
 
     def read(self, waited_first: bool = False) -> tuple[int, int, int]:
         """Return the nanoseconds for which the thread had a core, all of its process had, and it waited for one.
@@ -53,25 +58,9 @@ class Schedule:
         """Return for how long the thread has waited for a core; 0 where Linux does not tell."""
         return 0 if self._file is None else _waited_ns(self._file)
 
-
-class Helpers:
-    """The other threads of the process, which compute a part of a call that waits for them."""
-
-    def __enter__(self) -> "Helpers":
-        self._files = []
-        for name in glob.glob(OF_THREADS):
-            if name.split("/")[-2] != str(threading.get_native_id()):
-                with suppress(OSError):  # it has ended
-                    self._files.append(os.open(name, os.O_RDONLY))
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        for file in self._files:
-            os.close(file)
-
-    def waited_ns(self) -> int:
-        """Return for how long they have waited for cores, all together."""
-        return sum(map(_waited_ns, self._files))
+    def others_waited_ns(self) -> int:
+        """Return for how long the other threads have, all together, that were there when this was entered."""
+        return sum(map(_waited_ns, self._others))
 
 
 def _waited_ns(file: int) -> int:
@@ -106,7 +95,6 @@ class WallSession(Session):
     def __init__(self, timer: WallTimer) -> None:
         self.timer = timer
         self.schedule = Schedule()
-        self.helpers = Helpers()
         self.taken: list[Rep] = []
         self.left: list[str] = []
         """The labels of calls that have left a thread running."""
@@ -114,12 +102,10 @@ class WallSession(Session):
     def __enter__(self) -> "WallSession":
         wait_for_startup()
         self.schedule.__enter__()
-        self.helpers.__enter__()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
         self.schedule.__exit__(kind, error, trace)
-        self.helpers.__exit__(kind, error, trace)
 
     def take(self, call: Call, idle_s: float) -> None:
         """Take one rep."""
@@ -130,7 +116,7 @@ class WallSession(Session):
             time.sleep(idle_s)
         self.timer.flush()
         synchronize()
-        waited_ns, threads = self.helpers.waited_ns(), threading.active_count()
+        waited_ns, threads = self.schedule.others_waited_ns(), threading.active_count()
         before = self.schedule.read()
         start_ns = time.perf_counter_ns()
         timed()
@@ -138,7 +124,7 @@ class WallSession(Session):
         elapsed_ns = time.perf_counter_ns() - start_ns
         if self.timer.takes_off:
             elapsed_ns -= held_up_ns(elapsed_ns, before, self.schedule.read(waited_first=True))
-        waited_ns = self.helpers.waited_ns() - waited_ns
+        waited_ns = self.schedule.others_waited_ns() - waited_ns
         is_held_up = self.timer.takes_off and waited_ns > HELD_UP_SHARE * elapsed_ns
         self.taken.append(Rep(elapsed_ns / 1e3, flags=(HELD_UP,) if is_held_up else ()))
         if threading.active_count() > threads:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench.gpu.lock import GpuLock
-from pytest_gpubench.gpu.turn import cpu_lock_name
 from tests.gpu.holding import another, held
 from tests.plugin.hosts import Host, overlaps, turns_by_gpu
 
@@ -96,24 +95,12 @@ def test_waiting_is_not_counted_by_a_timeout(host: Host) -> None:
     assert (host.folder / "armed").exists()
 
 
-CPU = cpu_lock_name()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "names"),
-    [
-        (["--gpu-bench-disable"], ()),
-        (["--gpu-bench-timer=scripted"], ()),
-        (["--gpu-bench-timer=scripted", "--gpu-bench-device=cpu"], ()),
-        (["--gpu-bench-device=cpu"], (CPU,)),
-    ],
-)
-def test_only_what_takes_times_holds_the_device(host: Host, arguments: list[str], names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("argument", ["--gpu-bench-disable", "--gpu-bench-timer=scripted", "--gpu-bench-device=cpu"])
+def test_what_measures_nothing_on_a_gpu_does_not_hold_it(host: Host, argument: str) -> None:
     host.write(SIX)
-    free = {CPU, "GPU-a", "GPU-b"} - {*names}
-    with held(GpuLock(free - {CPU}, host.folder / "locks")), held(GpuLock(free & {CPU}, host.folder / "locks")):
-        assert host.run("--gpu-bench-lock-timeout=0.1", *arguments)[0] == 0
-    assert {record.turn.gpus if record.turn else () for record in host.records()} == {names}
+    with held(GpuLock(["GPU-a", "GPU-b"], host.folder / "locks")):
+        assert host.run("--gpu-bench-lock-timeout=0.1", argument)[0] == 0
+    assert all((record.turn is not None) == argument.endswith("cpu") for record in host.records())
 
 
 def test_tests_on_the_cpu_take_turns(host: Host) -> None:
@@ -122,7 +109,8 @@ def test_tests_on_the_cpu_take_turns(host: Host) -> None:
     runs = [host.start("-n2", CUDA_VISIBLE_DEVICES=""), host.start("--gpu-bench-device=cpu")]
     for run in runs:
         assert "6 passed" in run.communicate(timeout=120)[0]
-    assert set(turns_by_gpu(host.records())) == {CPU}
+    (name,) = turns_by_gpu(host.records())
+    assert name.startswith("CPU-")
     assert len(host.records()) == 12
     assert overlaps(host.records()) == []
 

@@ -19,7 +19,6 @@ from pytest_gpubench.settings.cache import Producer
 from pytest_gpubench.timing import make_timer
 from pytest_gpubench.timing.calls import Arguments, leaves_of, make_arguments, make_call
 from pytest_gpubench.timing.l2flush import flush_buffer, make_flush
-from pytest_gpubench.timing.wall import Helpers
 
 T = TypeVar("T")
 
@@ -139,7 +138,7 @@ def test_a_rep_is_held_up_where_other_threads_of_the_call_wait_for_cores(
     timer.device = cpu_device()
     took, waited = iter([0, 1000]), iter([5, 5 + int(1000 * waited_ns)])
     with timer.session() as session:
-        monkeypatch.setattr(session.helpers, "waited_ns", lambda: next(waited))
+        monkeypatch.setattr(session.schedule, "others_waited_ns", lambda: next(waited))
         monkeypatch.setattr(time, "perf_counter_ns", lambda: next(took))
         session.take(make_call(lambda: None), 0.0)
     assert [rep.flags for rep in session.reps()] == [flags if kind == "cpu" else ()]
@@ -149,9 +148,10 @@ def test_what_other_threads_waited_is_read_of_each() -> None:
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
     thread.start()
-    with Helpers() as helpers:
-        assert helpers.waited_ns() >= 0
-        files = [os.readlink(f"/proc/self/fd/{file}") for file in helpers._files]
+    timer: Any = make_timer("wall", cpu_device(), "hot")
+    with timer.session() as session:
+        assert session.schedule.others_waited_ns() >= 0
+        files = [os.readlink(f"/proc/self/fd/{file}") for file in session.schedule._others]
     release.set()
     thread.join()
     assert any(f"/task/{thread.native_id}/" in file for file in files)

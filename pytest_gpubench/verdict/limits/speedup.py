@@ -1,14 +1,12 @@
 """The limit on the speedup over a reference, judged look by look."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pytest_gpubench.bounds import positive_number
 from pytest_gpubench.limits import number_by_name
 from pytest_gpubench.results.model import Measurement, Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, least_reps, speedup_of
-from pytest_gpubench.stats.stopping import is_held_up
-from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.units import choose_time_unit, count, format_time, ratio_text, round_to_digits
 from pytest_gpubench.verdict.decision import Judged, at_least, judged_by
 from pytest_gpubench.verdict.limits.base import Limit, Seen, only, share_missed
@@ -115,28 +113,18 @@ class SpeedupJudgement:
 
     def look(self, quads: Sequence[Quad], looks: tuple[int, ...], tick_us: float = 0.0) -> bool:
         """Return whether the limit is decided; where no candidate has a limit, whether the ratio is precise."""
-        self.latest = found = self._estimate(quads, self.alpha, looks, tick_us)
+        self.latest = found = speedup_of(quads, self.alpha, looks, tick_us, self.by_host_clock)
         if not self.limits:
             return found.interval is not None and found.interval.width / found.ratio <= 2 * self.precision
         if self.name not in self.limits:
             return True
         outcome = at_least(found.interval, self.limits[self.name])
         if outcome is Outcome.INCONCLUSIVE and self.pass_alpha is not None:
-            lenient = self._estimate(quads, self.pass_alpha, looks, tick_us)
+            lenient = speedup_of(quads, self.pass_alpha, looks, tick_us, self.by_host_clock)
             if at_least(lenient.interval, self.limits[self.name]) is Outcome.PASS:
                 self.latest, outcome = lenient, Outcome.PASS
         self.outcome = outcome
         return outcome is not Outcome.INCONCLUSIVE
-
-    def _estimate(self, quads: Sequence[Quad], alpha: float, looks: tuple[int, ...], tick_us: float) -> SpeedupEstimate:
-        """Return the estimate; where times were held up, its interval has the ratio of the fastest, as they may not."""
-        found = speedup_of(quads, alpha, looks, tick_us)
-        arms = [[each for times in arm for each in times] for arm in zip(*quads, strict=True)]
-        if found.interval is None or not self.by_host_clock or not any(map(is_held_up, arms)):
-            return found
-        ours, theirs = map(min, arms)
-        low, high = found.interval.low, found.interval.high
-        return replace(found, interval=Interval(min(low, ours / theirs), max(high, ours / theirs)))
 
     @property
     def failed(self) -> bool:
