@@ -214,7 +214,7 @@ class CompareRequest(Request[Comparison]):
         call, wants_flops = self.calls[self.reference], self.limits.need("flops") and self.flops is None
         args, kwargs = self.agreement.fresh()
         work = work_of(call, args, kwargs, expected.own_outputs, self.bytes or None, self.flops, wants_flops)
-        judges = self._judges(work, timer.name == "wall")
+        judges = self._judges(work)
 
         def look(taken: Interleaved, looks: tuple[int, ...]) -> bool:
             check_cache()
@@ -243,10 +243,10 @@ class CompareRequest(Request[Comparison]):
             for name in self.judged:
                 self.agreement.check(name, self.calls[name].function, expected, " after it was timed")
 
-    def _judges(self, work: Work, by_host_clock: bool) -> dict[str, Judges]:
+    def _judges(self, work: Work) -> dict[str, Judges]:
         rule = (self.speedups, self.settings.alpha, self.settings.precision, is_enforced(self.settings, self.device))
-        time, last = self.judgement(work), (self.pass_alpha, by_host_clock)
-        return {name: Judges(replace(time), SpeedupJudgement(name, *rule, *last)) for name in self.judged}
+        time = self.judgement(work)
+        return {name: Judges(replace(time), SpeedupJudgement(name, *rule, self.pass_alpha)) for name in self.judged}
 
     def _check_floors(self, timings: Mapping[str, Timing], expected: Ran) -> None:
         written = {"forward": expected.own_outputs, "backward": expected.gradients}

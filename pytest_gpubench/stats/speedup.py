@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from pytest_gpubench.stats.stopping import LEAST_COST_S, is_held_up
+from pytest_gpubench.stats.stopping import LEAST_COST_S
 from pytest_gpubench.stats.summary import Interval, check_alpha
 
 ArmName = TypeVar("ArmName")
@@ -100,17 +100,12 @@ class SpeedupEstimate:
 
 
 def speedup_of(
-    quads: Sequence[Quad],
-    alpha: float,
-    looks: tuple[int, ...] | None = None,
-    tick_us: float = 0.0,
-    by_host_clock: bool = False,
+    quads: Sequence[Quad], alpha: float, looks: tuple[int, ...] | None = None, tick_us: float = 0.0
 ) -> SpeedupEstimate:
     """Return the speedup that quads show, with its interval at this look.
 
     tick_us: the step of the clock, of which a part widens the interval: in 1,000 simulated sessions each up to 2 %
     failed at the limit without it, by how the steps of the clock lie to the limit.
-    by_host_clock: the ratio of the fastest times is in the interval where busy processes held up times of an arm.
     looks: the planned numbers of quads, one of which this must be, None for this one alone. The ends are order
     statistics of the votes, chosen by `critical_ranks`: the repeated confidence interval of Jennison and Turnbull
     (Group Sequential Methods with Applications to Clinical Trials, chapter 9), which holds at all looks together: where
@@ -120,14 +115,8 @@ def speedup_of(
     looks = (len(quads),) if looks is None else looks
     rank = critical_ranks(looks, alpha)[looks.index(len(quads))]
     ordered = sorted(vote for quad in quads for vote in quad.votes)
-    ratios = [] if rank is None else [ordered[rank - 1], ordered[-rank]]
-    arms = (
-        [[time_us for times in arm for time_us in times] for arm in zip(*quads, strict=True)] if by_host_clock else []
-    )
-    if ratios and any(map(is_held_up, arms)):
-        ratios.append(math.log(min(arms[0]) / min(arms[1])))
     off = ROUNDED * tick_us / min(time_us for quad in quads for times in quad for time_us in times) if tick_us else 0.0
-    interval = Interval(math.exp(min(ratios) - off), math.exp(max(ratios) + off)) if ratios else None
+    interval = None if rank is None else Interval(math.exp(ordered[rank - 1] - off), math.exp(ordered[-rank] + off))
     return SpeedupEstimate(math.exp(statistics.median(ordered)), interval, len(quads), alpha)
 
 

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -129,26 +128,6 @@ def test_the_last_look_counts_which_is_of_all_quads(first: float, then: float) -
     assert verdict.outcome is judgement.outcome is (PASS if then == FAST else FAIL)
     assert judgement.latest is not None
     assert f" {LOOKS[-1]} quads, " in verdict.sentence
-
-
-@pytest.mark.parametrize(
-    ("by_host_clock", "fastest_us", "others_us", "outcome"),
-    [
-        (False, 10.0, 80.0, FAIL),
-        (True, 10.0, 80.0, INCONCLUSIVE),
-        (True, 13.0, 80.0, FAIL),
-        (True, 10.0, 25.0, FAIL),  # not held up
-    ],
-)
-@pytest.mark.parametrize("is_candidate", [True, False])
-def test_the_fastest_times_may_be_all_of_what_is_held_up(
-    by_host_clock: bool, fastest_us: float, others_us: float, outcome: Outcome, is_candidate: bool
-) -> None:
-    """Neither is a reference that is held up taken for a slow one."""
-    judgement = replace(judgement_of({"one": 0.97 if is_candidate else 1.03}), by_host_clock=by_host_clock)
-    arms = [((10.0, 10.0), (each, each)) for each in (fastest_us, *[others_us] * 14)]
-    judgement.look([Quad(*(arm if is_candidate else arm[::-1])) for arm in arms], (15,))
-    assert judgement.outcome is (outcome if is_candidate or outcome is not FAIL else PASS)
 
 
 def test_a_look_is_one_of_those_that_are_planned() -> None:

@@ -97,8 +97,7 @@ class SpeedupJudgement:
 
     limits: the speedup asked of each candidate that has a limit; empty where no candidate has one. precision: how wide
     an interval may be, to either side, to end a comparison without limits. pass_alpha: the chance, at most, that a
-    broken limit passes; None is alpha, the chance that a kept one fails. by_host_clock: True for times that busy
-    processes may have held up.
+    broken limit passes; None is alpha, the chance that a kept one fails.
     """
 
     name: str
@@ -107,20 +106,19 @@ class SpeedupJudgement:
     precision: float
     enforced: bool = True
     pass_alpha: float | None = None
-    by_host_clock: bool = False
     outcome: Outcome = Outcome.INCONCLUSIVE
     latest: SpeedupEstimate | None = None
 
     def look(self, quads: Sequence[Quad], looks: tuple[int, ...], tick_us: float = 0.0) -> bool:
         """Return whether the limit is decided; where no candidate has a limit, whether the ratio is precise."""
-        self.latest = found = speedup_of(quads, self.alpha, looks, tick_us, self.by_host_clock)
+        self.latest = found = speedup_of(quads, self.alpha, looks, tick_us)
         if not self.limits:
             return found.interval is not None and found.interval.width / found.ratio <= 2 * self.precision
         if self.name not in self.limits:
             return True
         outcome = at_least(found.interval, self.limits[self.name])
         if outcome is Outcome.INCONCLUSIVE and self.pass_alpha is not None:
-            lenient = speedup_of(quads, self.pass_alpha, looks, tick_us, self.by_host_clock)
+            lenient = speedup_of(quads, self.pass_alpha, looks, tick_us)
             if at_least(lenient.interval, self.limits[self.name]) is Outcome.PASS:
                 self.latest, outcome = lenient, Outcome.PASS
         self.outcome = outcome
