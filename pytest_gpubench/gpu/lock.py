@@ -122,8 +122,8 @@ class GpuLock:
             holder = turn.holder()
             if holder is not None and holder.is_local and holder.pid in ancestors():
                 raise DeviceUnavailable(
-                    f"{holder_text(turn)}, which started this process and would wait for it: start it in a test "
-                    "without gpu_bench and the marks perf and gpu_turn, so that it takes the turn itself"
+                    f"there is no turn at {holder_text(turn)}, which started this process and would wait for it: start "
+                    "it in a test without gpu_bench and the marks perf and gpu_turn, so that it takes the turn itself"
                 )
 
 

@@ -24,7 +24,7 @@ def turn_at(device: Device, folder: Path, timeout_s: float | None, title: str, c
     """
     name = cpu_lock_name() if device.type == "cpu" else _lock_name(device.facts.uuid or "GPU-unknown")
     if claims and device.type == "cuda":
-        _claim(name, folder)
+        claim_once(name, folder)
     lock = GpuLock(name, folder, Holder.of_this_process(title))
     lock.acquire(Patience(timeout_s, _say))
     try:
@@ -48,7 +48,7 @@ def _lock_name(uuid: str) -> str:
 
 
 @cache
-def _claim(uuid: str, folder: Path) -> Claim:
+def claim_once(uuid: str, folder: Path) -> Claim:
     """Claim a GPU, so that others do not call this process foreign; the cache keeps the claim."""
     return claim_gpu([VisibleGpu(uuid, None, "")], folder)
 

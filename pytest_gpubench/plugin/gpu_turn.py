@@ -19,12 +19,12 @@ from pytest_gpubench.gpu import foreign, visible
 from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device, find_device, required_device, why_no_gpu
 from pytest_gpubench.gpu.holder import Holder, command_line
-from pytest_gpubench.gpu.lock import Claim, GpuLock, Patience, claim_gpu, claimants
+from pytest_gpubench.gpu.lock import GpuLock, Patience, claimants
 from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.processes import family, pid_namespace
-from pytest_gpubench.gpu.turn import cpu_lock_name
-from pytest_gpubench.gpu.visible import VisibleGpu, same_gpu
+from pytest_gpubench.gpu.turn import claim_once, cpu_lock_name
+from pytest_gpubench.gpu.visible import same_gpu
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import gpus_needed, is_perf, takes_turns, uses_fixture
 from pytest_gpubench.plugin.workers import CONTROLLER, Pin, handed_on, is_worker, run_arguments
@@ -113,7 +113,6 @@ class GpuTurns:
         self._refusal: Exception | None = None
         """The error from before the running test's setup, which raises it."""
         self._visible: tuple[str, ...] | None = None
-        self._claims: dict[str, Claim] = {}
         self.ended_s = -1e9
         """The end of the last turn, or of the run before: the GPU's utilisation still shows it."""
         self._said: set[str] = set()
@@ -245,11 +244,9 @@ class GpuTurns:
 
     def _claim(self, gpus: tuple[str, ...]) -> None:
         """Claim GPUs, once each, as a pinned worker has claimed its own."""
-        own = self.pin.claim.gpu.uuid if self.pin is not None else None
         for uuid in gpus:
-            if uuid not in self._claims and uuid != own:
-                gpu = VisibleGpu(uuid, None, "")
-                self._claims[uuid] = claim_gpu([gpu], lock_folder_of(self.settings))
+            if self.pin is None or uuid != self.pin.claim.gpu.uuid:
+                claim_once(uuid, lock_folder_of(self.settings))
 
     # clocks
 

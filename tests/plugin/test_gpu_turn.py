@@ -66,8 +66,8 @@ def test_who_is_waited_for_is_said_and_not_for_ever(host: Host) -> None:
     assert re.search(rf"^gpu_bench: waiting for {holder}", output, re.MULTILINE)
     assert re.search(rf"waited \d+ s for {holder}.*wait longer with --gpu-bench-lock-timeout", output)
     with held(GpuLock("GPU-a", host.folder / "locks")):
-        output = host.output("-k", "0", status=1)
-    assert re.search(rf"GPU-a, held by pid {os.getpid()} .*, which started this process and would wait for it", output)
+        output = host.output("-k", "0", "--gpu-bench-lock-timeout=1", status=1)
+    assert re.search(rf"no turn at GPU-a, held by pid {os.getpid()} .*, which started this process and would", output)
 
 
 ARMS_NO_TIMER = """
