@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -114,8 +115,13 @@ def hypothesis_as_it_was() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def same_output_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing hang on where the tests run: our settings and storage, what pytest says on CI, colours and width."""
+def same_output_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let nothing hang on where the tests run: our settings and storage, what pytest says on CI, colours and width.
+
+    Each process of the tests has a temp folder of its own, and so the locks of devices in it.
+    """
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.getbasetemp()))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     told = {"BUILD_NUMBER", "CI", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "PYTEST_ADDOPTS", "PY_COLORS"}
     for name in os.environ:
         if name in told or name.startswith(("GITHUB_", "GPU_BENCH_")):

@@ -115,7 +115,7 @@ def count_calls(test: CurrentTest, note: Callable[[tuple[int, str]], object], re
 
 def _measure(test: CurrentTest, request: Request[T], say: Say) -> CallResult[T]:
     with (
-        one_at_a_time(request.title),
+        one_at_a_time(request.title, test.nodeid),
         keeping_failed(test, request),
         refusing_exit(test.leaving, test.failures.append),
         watching_launches(),
@@ -218,7 +218,7 @@ def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) 
 def trace(test: CurrentTest, request: Request[T]) -> None:
     """Write a trace of each measured call if the settings ask for it; warn where one cannot be taken."""
     settings = request.settings
-    if not request.is_repeatable or settings.trace is None or settings.disable or settings.timer == "scripted":
+    if not request.is_repeatable or settings.trace is None or not settings.takes_times:
         return
     example = test.search.example_text
     alike = [each.timing for each in test.measurements if each.example == example and each.timing.measured]
@@ -236,7 +236,7 @@ def replayable_calls(test: CurrentTest, request: Request[T]) -> "ReplayableCalls
     """Return the request's calls, to be kept or replayed; None where they are not to be."""
     settings = request.settings
     is_wanted = request.is_repeatable and settings.save_calls != "no" and test.search.has_baseline
-    if not is_wanted or request.device.type != "cuda" or settings.timer == "scripted" or settings.disable:
+    if not is_wanted or request.device.type != "cuda" or not settings.takes_times:
         return None
     from pytest_gpubench.replay.baselines import ReplayableCalls
 

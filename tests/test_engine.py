@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,7 +24,8 @@ from pytest_gpubench import (
     scripted,
 )
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.gpu.lock import GpuLock, Patience, claimants
+from pytest_gpubench.gpu.lock import claimants
+from pytest_gpubench.gpu.lock_file import LockFile
 from pytest_gpubench.gpu.turn import turn_at
 
 SAMPLES_US = (10.0, 30.0, 20.0, 40.0)
@@ -215,42 +215,31 @@ def test_what_runs_in_tritons_interpreter_has_no_time(monkeypatch: pytest.Monkey
         bench.do_bench(played(10))
 
 
-@pytest.mark.parametrize(("dtype", "is_told"), [(torch.bfloat16, True), (torch.float16, False)])
-def test_tritons_interpreter_is_named_where_it_cannot_compute(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, is_told: bool
-) -> None:
-    class GridExecutor:
-        def __call__(self, x: torch.Tensor, factor: int) -> torch.Tensor:
-            return x * factor
-
-    interpreter: Any = ModuleType("interpreter")
-    interpreter.GridExecutor = GridExecutor
-    monkeypatch.setitem(sys.modules, "triton.runtime.interpreter", interpreter)
-    with pytest.raises(WrongResult) as wrong:
-        bench.compare(lambda x: GridExecutor()(x, 3), lambda x: x * 2, (torch.ones(3, dtype=dtype),))
-    notes = [each for each in getattr(wrong.value, "__notes__", ()) if "bfloat16" in each]
-    assert len(notes) == is_told, "said once, though two that count are nested"
-
-
-# the GPU's turn
+# turns
 
 GPU = Device(cpu_device().torch_device, DeviceFacts(type="cuda", name="H200", host="here", uuid="GPU-of-a-script"))
 
 
-def test_a_gpu_is_held_by_the_locks_of_tests(tmp_path: Path) -> None:
-    code = f"""
-from pytest_gpubench.gpu.lock import GpuLock, Path, Patience
-GpuLock("GPU-of-a-script", Path({str(tmp_path)!r})).acquire(Patience(0))
-"""
-    with turn_at(cpu_device(), tmp_path / "none", 1.0, "bench.measure"):
-        assert not (tmp_path / "none").exists(), "the CPU needs no turn"
+def test_a_script_claims_its_gpu(tmp_path: Path) -> None:
     with turn_at(GPU, tmp_path, None, "judge softmax.py", claims=False):
         assert not claimants("GPU-of-a-script", tmp_path)
     with turn_at(GPU, tmp_path, 1.0, "bench.do_bench"):
         assert claimants("GPU-of-a-script", tmp_path) == {os.getpid()}
-        with turn_at(GPU, tmp_path, 1.0, "bench.measure"):
-            other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "bench.do_bench" in other.stderr, other.stderr
-    lock = GpuLock("GPU-of-a-script", tmp_path)
-    lock.acquire(Patience(0))
-    lock.release()
+
+
+@pytest.mark.parametrize(("device", "name"), [(GPU, "GPU-of-a-script.turn"), (cpu_device(), "CPU-*.turn")])
+def test_a_device_is_held_by_the_locks_of_tests(tmp_path: Path, device: Device, name: str) -> None:
+    with turn_at(device, tmp_path, 1.0, "bench.do_bench"), turn_at(device, tmp_path, 1.0, "bench.measure"):
+        turn = LockFile(tmp_path, next(tmp_path.glob(name)).name)
+        assert "bench.do_bench" in str(turn.holder())
+        assert not turn.try_acquire()
+    assert turn.try_acquire()
+    turn.release()
+
+
+def test_a_call_takes_its_turn_only_where_it_takes_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_BENCH_LOCK_FOLDER", str(tmp_path / "locks"))
+    bench.measure(played(10), reps=1)
+    assert not (tmp_path / "locks").exists()
+    bench.measure(torch.add, 1, 1, reps=1, warmup=1, timer="wall", cache="hot")
+    assert len([*(tmp_path / "locks").glob("CPU-*.turn")]) == 1

@@ -37,7 +37,7 @@ def auditing(settings: Settings, device: Device) -> Iterator[None]:
 
 def watching_cache(settings: Settings, device: Device) -> AbstractContextManager[Callable[[], None]]:
     """Return the context, and the check within it, that raise InvalidResult for cache that calls set aside."""
-    on_gpu = device.type == "cuda" and settings.timer != "scripted" and not settings.disable
+    on_gpu = device.type == "cuda" and settings.takes_times
     return set_aside_as_before(device.cache_bytes) if on_gpu and settings.cache != "hot" else nullcontext(lambda: None)
 
 

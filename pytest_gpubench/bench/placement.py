@@ -1,10 +1,12 @@
 """Placements: before a limit fails closely, the call is measured again with its memory at other addresses.
 
+By the host's clock before any limit on the speed fails, and some time later: a busy host slows a call by any factor.
 On H200s a kernel with contended atomics took 133 to 203 us by where the sums lay that it adds to, each time with an
 interval of 0.4 %; other kernels differ by up to 1 %. A limit that is missed by less than placements differ by says
 nothing about the code.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -26,6 +28,8 @@ CLOSE = 0.5
 """The placement does not explain a limit that is missed by this part or more."""
 CLOSE_IN_TURN = 0.05
 """The same for a speedup over the same kernels, which the placement slows as much."""
+APART_S = 1.0
+"""The pause before a placement is measured by the host's clock, which others on the host slow in bursts."""
 LEAST_PLACEMENTS = 3
 """The placements that agree before a limit fails, as two may by chance; two for a speedup over the same kernels."""
 MOST_PLACEMENTS = 5
@@ -46,8 +50,7 @@ def measure_confirmed(request: Request[T], say: Say) -> CallResult[T]:
 
 def _confirmed(request: Request[T], say: Say) -> CallResult[T]:
     found = request.measure(say)
-    is_fixed = request.settings.reps is not None or not request.is_repeatable
-    if is_fixed or not on_gpu(request):
+    if request.settings.reps is not None or not request.is_repeatable or not request.settings.takes_times:
         return found
     broken = [(item, each) for item in found.measurements for each in item.verdicts if each.fails_test]
     if not broken or not all(is_close_fail(each, item, found.measurements[0]) for item, each in broken):
@@ -57,11 +60,6 @@ def _confirmed(request: Request[T], say: Say) -> CallResult[T]:
     return CallResult(request.with_measurements(found.result, measured), measured)
 
 
-def on_gpu(request: Request[Any]) -> bool:
-    """Tell whether a request's times are those of a GPU, which depend on where memory lies."""
-    return request.device.type == "cuda" and request.settings.timer != "scripted"
-
-
 def _measured_elsewhere(request: Request[Any], say: Say, measured: Sequence[Measurement]) -> list[Measurement]:
     """Measure at other placements until they decide; return the first measurements with the verdicts of all."""
     placements = [list(measured)]
@@ -69,6 +67,7 @@ def _measured_elsewhere(request: Request[Any], say: Say, measured: Sequence[Meas
     with ExitStack() as held:  # the memory of all placements, so that each gets other memory
         while not why_not and any(_is_open(items, measured[0]) for items in zip(*placements, strict=True)):
             say(f"measuring {request.title} again, with memory at other addresses")
+            time.sleep(APART_S if measured[0].timing.timer == "wall" else 0.0)
             try:
                 placements.append(list(held.enter_context(elsewhere(request)).measure(say).measurements))
             except Exception as error:  # no room, or code that relies on its addresses
@@ -91,11 +90,12 @@ def _least(verdict: Verdict, item: Measurement, reference: Measurement) -> int:
 
 
 def is_close_fail(verdict: Verdict, item: Measurement, reference: Measurement) -> bool:
-    """Tell whether a limit on the speed is missed by little, or by a part that is not known."""
+    """Tell whether a limit on the speed is missed by little, by a part that is not known, or by the host's clock."""
     limit = limit_of(verdict)
     if verdict.outcome is not Outcome.FAIL or limit is None or not limit.is_on_speed:
         return False
-    return not limit.missed_by(item) >= (CLOSE_IN_TURN if _is_shared(verdict, item, reference) else CLOSE)
+    close = CLOSE_IN_TURN if _is_shared(verdict, item, reference) else CLOSE
+    return item.timing.timer == "wall" or not limit.missed_by(item) >= close
 
 
 def _is_shared(verdict: Verdict, item: Measurement, reference: Measurement) -> bool:
@@ -116,7 +116,8 @@ def confirmed(items: Sequence[Measurement], reference: Measurement, why_not: str
         if is_close_fail(verdict, items[0], reference):
             if why := _doubt(verdict, items):
                 others = ", ".join(_found(verdict.kind, item) for item in items[1:])
-                outcome, sentence = Outcome.INCONCLUSIVE, f"{why}: {sentence}; at other addresses {others}"
+                later = "later, " if items[0].timing.timer == "wall" else ""
+                outcome, sentence = Outcome.INCONCLUSIVE, f"{why}: {sentence}; {later}at other addresses {others}"
             elif why_not:
                 sentence = f"{sentence}; {why_not}"
         verdicts.append(msgspec.structs.replace(verdict, outcome=outcome, sentence=sentence))
@@ -129,9 +130,10 @@ def _doubt(verdict: Verdict, items: Sequence[Measurement]) -> str:
     assert limit is not None, "it is a close FAIL"
     least = min(limit.missed_by(item) for item in _judged(verdict.kind, items))
     passes = any((each.kind, each.outcome) == (verdict.kind, Outcome.PASS) for item in items for each in item.verdicts)
+    cause = "the load of the host or " if items[0].timing.timer == "wall" else ""
     if passes or least <= 0:
-        return "the place of its memory decides"
-    return "the place of its memory matters as much" if _distance(verdict.kind, items) > least else ""
+        return f"{cause}the place of its memory decides"
+    return f"{cause}the place of its memory matters as much" if _distance(verdict.kind, items) > least else ""
 
 
 def _distance(kind: str, items: Sequence[Measurement]) -> float:

@@ -87,21 +87,22 @@ def unmeasured_reason(settings: Settings, device: Device, interpreted: int) -> s
 
 
 @contextmanager
-def one_at_a_time(title: str, may_nest: bool = False) -> Iterator[None]:
+def one_at_a_time(title: str, test: str = "", may_nest: bool = False, wait_s: float = 0.0) -> Iterator[None]:
     """Raise ProfilerBusy while another measurement runs in this process: each would be in the other's numbers.
 
-    may_nest: for the measurements of an autotuner, which the first, untimed calls of the measured function make.
+    test: whose measurement it is, for the message to others. may_nest: for the measurements of an autotuner, which the
+    first, untimed calls of the measured function make. wait_s: how long to wait for the other first.
     """
     thread = threading.get_ident()
     if may_nest and _measuring.locked() and _measured[1] == thread:
         yield
         return
-    if not _measuring.acquire(blocking=False):
+    if not _measuring.acquire(timeout=wait_s):
         raise ProfilerBusy(
-            f"{title!r} cannot be measured while {_measured[0]!r} is: gpu_bench was called inside the measured "
+            f"{title!r} cannot be measured while {_measured[0]} is: gpu_bench was called inside the measured "
             "function, or by two threads, one of which an earlier test may have left; measure one after the other"
         )
-    _measured[:] = title, thread
+    _measured[:] = f"{title!r}{test and f' of {test}'}", thread
     try:
         yield
     finally:

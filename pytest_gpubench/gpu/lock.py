@@ -1,4 +1,4 @@
-"""The exclusive use of GPUs among the processes, pytest runs and users of one host, and their claims of GPUs."""
+"""The exclusive use of GPUs and the CPU among the processes, runs and users of one host, and their claims of GPUs."""
 
 import itertools
 import os
@@ -11,8 +11,11 @@ from pathlib import Path
 from pytest_gpubench.errors import BadRequest, DeviceUnavailable
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock_file import LockFile
+from pytest_gpubench.gpu.processes import ancestors
 from pytest_gpubench.gpu.visible import VisibleGpu
 
+CPU = "CPU-"
+"""The beginning of the name that the locks of a CPU have in place of a UUID."""
 POLL_S = 0.01
 SAY_AFTER_S = 1.0
 
@@ -55,14 +58,14 @@ class Patience:
 
 
 class GpuLock:
-    """The exclusive use of one GPU, or of several at once.
+    """The exclusive use of one device, or of several GPUs at once.
 
-    Each GPU has two lock files: its `turn`, and the place of the process that is `next`. Newcomers queue behind the
+    Each device has two lock files: its `turn`, and the place of the process that is `next`. Newcomers queue behind the
     next process, so nobody starves. A process takes all its places in the order of the UUIDs, then all turns or none,
-    and never waits while it has a turn. So no two processes wait for each other.
+    and waits while it has a turn for the CPU alone, whose holder waits for nothing. So no two wait for each other.
 
-    A process that holds the GPUs takes them again at once, through any object, so threads do not exclude each other.
-    Asking for more than is held raises BadRequest.
+    A process that holds the devices takes them again at once, through any object, so threads do not exclude each other.
+    Asking for more than is held, other than for the CPU, raises BadRequest.
     """
 
     def __init__(self, uuids: str | Iterable[str], folder: Path, note: Holder | None = None) -> None:
@@ -73,8 +76,9 @@ class GpuLock:
         self._depth = 0
 
     def acquire(self, patience: Patience) -> float:
-        """Take the GPUs and return how many seconds that waited; raise DeviceUnavailable, naming who holds them."""
+        """Take the devices and return how many seconds that waited; raise DeviceUnavailable, naming who holds them."""
         if not self._acquire_again():
+            self._refuse_inner()
             note = self._note or Holder.of_this_process()
             with ExitStack() as places:
                 for uuid, turn in zip(self.uuids, self._turns, strict=True):
@@ -87,7 +91,7 @@ class GpuLock:
         return patience.waited_s
 
     def release(self) -> None:
-        """Release the GPUs, once for every time that they were taken."""
+        """Release the devices, once for every time that they were taken."""
         if self._depth == 0:
             raise RuntimeError(f"{', '.join(self.uuids)} was given back without being held")
         self._depth -= 1
@@ -105,12 +109,22 @@ class GpuLock:
             for path in wanted:
                 held[path].depth += 1
             return True
-        if held:
+        if held and not all(path.name.startswith(CPU) for path in {*wanted} - held.keys()):
             raise BadRequest(
                 f"this process holds {', '.join(path.stem for path in held)} and asks for {', '.join(self.uuids)}: "
-                f"GPUs are taken all at once, so ask for all of them first"
+                f"GPUs are taken all at once, and before the CPU, so ask for all of them first"
             )
         return False
+
+    def _refuse_inner(self) -> None:
+        """Raise DeviceUnavailable where a process holds a device that waits for this one, which it has started."""
+        for turn in self._turns:
+            holder = turn.holder()
+            if holder is not None and holder.is_local and holder.pid in ancestors():
+                raise DeviceUnavailable(
+                    f"there is no turn at {holder_text(turn)}, which started this process and would wait for it: start "
+                    "it in a test without gpu_bench and the marks perf and gpu_turn, so that it takes the turn itself"
+                )
 
 
 @dataclass
@@ -158,16 +172,16 @@ def _take_all(files: Sequence[LockFile], note: Holder) -> str | None:
 
 
 def holder_text(turn: LockFile, place: LockFile | None = None) -> str:
-    """Return the GPU of a lock and the process that holds it; if none does, the next one."""
-    gpu = turn.path.stem
+    """Return the device of a lock and the process that holds it; if none does, the next one."""
+    device = turn.path.stem
     holder, verb = turn.holder(), "held"
     if place is not None and (holder is None or holder.has_ended):
         holder, verb = place.holder(), "next taken"
     if holder is None:
-        return f"{gpu}, held by a process that does not say who it is"
+        return f"{device}, held by a process that does not say who it is"
     if holder.has_ended:
-        return f"{gpu}, held by an unnamed process, perhaps a child of {holder}, which has ended"
-    return f"{gpu}, {verb} by {holder}"
+        return f"{device}, held by an unnamed process, perhaps a child of {holder}, which has ended"
+    return f"{device}, {verb} by {holder}"
 
 
 # claims, by which the workers of a host spread over its GPUs

@@ -26,11 +26,16 @@ def family(roots: Iterable[int]) -> frozenset[int]:
     parents = {pid: int(fields[1]) for pid in pids if (fields := stat_fields(pid))}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
-    ancestor = os.getppid()
-    while ancestor in parents and ancestor not in found:
-        found.add(ancestor)
-        ancestor = parents[ancestor]
-    return frozenset(found)
+    return frozenset(found | ancestors())
+
+
+def ancestors() -> set[int]:
+    """Return the ids of the processes that this one descends from, as far as they are of this container."""
+    found, pid = set[int](), os.getppid()
+    while fields := stat_fields(pid):
+        found.add(pid)
+        pid = int(fields[1])
+    return found
 
 
 def stat_fields(pid: int) -> list[str]:

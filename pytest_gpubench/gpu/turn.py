@@ -1,36 +1,44 @@
-"""A turn at the GPU for code outside of pytest: the same locks as a test's."""
+"""The turn at a device of code outside of pytest, and the names of a device's locks: the same as a test's."""
 
+import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.holder import Holder
-from pytest_gpubench.gpu.lock import Claim, GpuLock, Patience, claim_gpu
+from pytest_gpubench.gpu.lock import CPU, Claim, GpuLock, Patience, claim_gpu
 from pytest_gpubench.gpu.visible import VisibleGpu, find_visible, same_gpu
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @contextmanager
 def turn_at(device: Device, folder: Path, timeout_s: float | None, title: str, claims: bool = True) -> Iterator[None]:
-    """Hold a GPU as a test does, and claim it until the process ends; do nothing for the CPU.
+    """Hold a device as a test does, and claim a GPU until the process ends.
 
     timeout_s: None waits for ever. title: what it is held for, in the messages of those who wait. claims: False for a
     process that uses the GPU between its turns too, so that others report it as foreign.
     """
-    if device.type != "cuda":
-        yield
-        return
-    uuid = _lock_name(device.facts.uuid or "GPU-unknown")
-    if claims:
-        _claim(uuid, folder)
-    lock = GpuLock(uuid, folder, Holder.of_this_process(title))
+    name = cpu_lock_name() if device.type == "cpu" else _lock_name(device.facts.uuid or "GPU-unknown")
+    if claims and device.type == "cuda":
+        claim_once(name, folder)
+    lock = GpuLock(name, folder, Holder.of_this_process(title))
     lock.acquire(Patience(timeout_s, _say))
     try:
         yield
     finally:
         lock.release()
+
+
+@cache
+def cpu_lock_name() -> str:
+    """Return the name of the locks of this host's CPU, which is the same in all of its containers until it boots."""
+    with suppress(OSError):
+        return CPU + BOOT_ID.read_text()[:8]
+    return CPU + socket.gethostname()
 
 
 @cache
@@ -40,7 +48,7 @@ def _lock_name(uuid: str) -> str:
 
 
 @cache
-def _claim(uuid: str, folder: Path) -> Claim:
+def claim_once(uuid: str, folder: Path) -> Claim:
     """Claim a GPU, so that others do not call this process foreign; the cache keeps the claim."""
     return claim_gpu([VisibleGpu(uuid, None, "")], folder)
 

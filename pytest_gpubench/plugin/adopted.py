@@ -144,7 +144,7 @@ class ScriptFile(pytest.File):
 
         settings = self.lifecycle.settings
         turn: AbstractContextManager[None] = nullcontext()
-        if not settings.disable and settings.timer != "scripted":
+        if settings.takes_times:
             device, folder = find_device(settings.device), lock_folder_of(settings)
             turn = turn_at(device, folder, settings.lock_timeout, f"loading {self.path.name}", claims=False)
         with turn:

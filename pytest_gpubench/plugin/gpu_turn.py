@@ -1,4 +1,4 @@
-"""Turns at the GPU: a test that measures or is marked `gpu_turn` has its GPUs to itself while it runs.
+"""Turns: a test that measures, or is marked `gpu_turn`, has its GPUs or the CPU to itself while it runs.
 
 Clocks are locked for a turn and not for the run: between the turns others measure, who want other clocks or none, and a
 process that dies between its turns leaves nothing locked.
@@ -18,13 +18,14 @@ from pytest_gpubench.gpu import foreign, visible
 from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device, find_device, required_device, why_no_gpu
 from pytest_gpubench.gpu.holder import Holder, command_line
-from pytest_gpubench.gpu.lock import Claim, GpuLock, Patience, claim_gpu, claimants
+from pytest_gpubench.gpu.lock import GpuLock, Patience, claimants
 from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.processes import family, pid_namespace
-from pytest_gpubench.gpu.visible import VisibleGpu, same_gpu
+from pytest_gpubench.gpu.turn import claim_once, cpu_lock_name
+from pytest_gpubench.gpu.visible import same_gpu
 from pytest_gpubench.plugin import terminal
-from pytest_gpubench.plugin.items import gpus_needed, takes_turns, uses_fixture
+from pytest_gpubench.plugin.items import gpus_needed, is_perf, takes_turns, uses_fixture
 from pytest_gpubench.plugin.workers import CONTROLLER, Pin, handed_on, is_worker, run_arguments
 from pytest_gpubench.results.model import Turn
 from pytest_gpubench.settings import Settings, ini_name
@@ -33,17 +34,17 @@ WORKER_SAYS_AFTER_S = 30.0
 """Workers of one run wait for each other all the time: only longer waits are told."""
 
 
-class HeldGpus:
-    """The GPUs that the running test has to itself, and the foreign work on them: before it, and while it ran."""
+class HeldDevices:
+    """The GPUs, or the CPU, that the running test has to itself, and the foreign work on GPUs: before it and since."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, uuids: tuple[str, ...], waited_s: float) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings, names: tuple[str, ...], waited_s: float) -> None:
         self.config = config
         self.settings = settings
-        self.uuids = uuids
+        self.names = names
         self.waited_s = waited_s
         self.began_s = time.time()
         self.cleanup = ExitStack()
-        """Resets the clocks and releases the GPUs."""
+        """Resets the clocks and releases the devices."""
         self._before: dict[str, foreign.ForeignWork | None] = {}
 
     def look_first(self, idle_s: float, say: Callable[[str], None]) -> None:
@@ -51,7 +52,7 @@ class HeldGpus:
 
         idle_s: for how long this run has left the GPUs idle; the utilisation still includes our own last test's work.
         """
-        for uuid in self.uuids:
+        for uuid in self.names:
             self._before[uuid] = foreign.apply_busy_policy(
                 self.settings.busy,
                 lambda uuid=uuid: self._look(uuid, idle_s > foreign.SETTLE_S),  # type: ignore[misc] # a default binds it
@@ -80,7 +81,7 @@ class HeldGpus:
         except RuntimeError:
             return None
         # a torch that was started need not have a context
-        has_started: bool = self.uuids[0] == uuid and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        has_started: bool = self.names[0] == uuid and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         has_context = has_started and torch.cuda.memory_reserved() > 0
         # processes of this run, and of others that take turns; their children only if that matters
         own = frozenset({os.getpid(), *claimants(uuid, lock_folder_of(self.settings))})
@@ -102,7 +103,7 @@ class GpuTurns:
         self.config = config
         self.settings = settings
         self.pin = pin
-        self.held: HeldGpus | None = None
+        self.held: HeldDevices | None = None
         self.warnings: list[str] = []
         """Warnings of the running test."""
         self._next_warnings = [pin.problem] if pin is not None and pin.problem is not None else []
@@ -110,15 +111,9 @@ class GpuTurns:
         self._refusal: Exception | None = None
         """The error from before the running test's setup, which raises it."""
         self._visible: tuple[str, ...] | None = None
-        self._claims: dict[str, Claim] = {}
         self.ended_s = -1e9
         """The end of the last turn, or of the run before: the GPU's utilisation still shows it."""
         self._said: set[str] = set()
-
-    @property
-    def _measures(self) -> bool:
-        """True if the run measures at all: nothing else needs a turn."""
-        return not self.settings.disable and self.settings.timer != "scripted"
 
     # hooks
 
@@ -152,7 +147,7 @@ class GpuTurns:
 
     def sign_in(self, device: Device) -> None:
         """Claim the GPU before the profiler starts on it, so that other runs do not call this process foreign."""
-        if device.type != "cuda" or not self._measures:
+        if device.type != "cuda" or not self.settings.takes_times:
             return
         with suppress(BadRequest, DeviceUnavailable):  # the first test that takes a turn fails with it
             self._claim(self._choose(device, 1))
@@ -170,10 +165,10 @@ class GpuTurns:
         """Return what is kept of the turn; None where there was none."""
         if (held := self.held) is None:
             return None
-        return Turn(gpus=held.uuids, began_s=held.began_s, ended_s=time.time(), waited_s=held.waited_s)
+        return Turn(gpus=held.names, began_s=held.began_s, ended_s=time.time(), waited_s=held.waited_s)
 
     def release(self) -> None:
-        """Release the GPUs, with the clocks as they were."""
+        """Release the devices, with the clocks as they were."""
         if self.held is None:
             return
         held, self.held = self.held, None
@@ -194,30 +189,39 @@ class GpuTurns:
         else:
             with suppress(DeviceUnavailable):
                 device = find_device(self.settings.device)
-        if device is None or device.type != "cuda":
+        if device is None or device.type == "cpu":
             if count > 1:
                 raise TooFewGpus(f"the test needs {count} GPUs, and there is none to use")
             if device is not None:
                 self.refuse_clocks(device)
                 self._warn(self._why_clocks_stay(device))
+                if self.settings.takes_times and is_perf(item):
+                    self._hold(item, (cpu_lock_name(),))
             return
         gpus = self._choose(device, count)
-        if not self._measures:
-            return
-        self._claim(gpus)
+        if self.settings.takes_times:
+            self._claim(gpus)
+            self._prepare_gpus(self._hold(item, gpus))
+
+    def _hold(self, item: pytest.Item, names: tuple[str, ...]) -> HeldDevices:
+        """Wait for the devices of these names, and hold them for a test."""
         note = Holder.of_this_process(item.nodeid, command_line(run_arguments(self.config)))
-        lock = GpuLock(gpus, lock_folder_of(self.settings), note)
+        lock = GpuLock(names, lock_folder_of(self.settings), note)
         patience = Patience(self.settings.lock_timeout, self._say)
         if is_worker(self.config):
             patience.say_after_s = WORKER_SAYS_AFTER_S
-        self.held = held = HeldGpus(self.config, self.settings, gpus, lock.acquire(patience))
-        held.cleanup.callback(lock.release)
+        self.held = HeldDevices(self.config, self.settings, names, lock.acquire(patience))
+        self.held.cleanup.callback(lock.release)
+        return self.held
+
+    def _prepare_gpus(self, held: HeldDevices) -> None:
+        """Look for others on the GPUs, and lock their clocks where the settings say so."""
         held.look_first(idle_s=time.monotonic() - self.ended_s, say=self._say)
         self.warnings += [f"{each}: what was measured meanwhile may be too slow" for each in held.neighbours]
         if self.settings.lock_clocks is not None:
             if is_worker(self.config):  # any other run ends in order where a signal ends it
                 held.cleanup.enter_context(interrupts_raised())
-            for uuid in held.uuids:
+            for uuid in held.names:
                 clocks = ClockLock(uuid, self.settings.lock_clocks, lock_folder_of(self.settings), self._warn)
                 held.cleanup.enter_context(clocks)
 
@@ -238,18 +242,16 @@ class GpuTurns:
 
     def _claim(self, gpus: tuple[str, ...]) -> None:
         """Claim GPUs, once each, as a pinned worker has claimed its own."""
-        own = self.pin.claim.gpu.uuid if self.pin is not None else None
         for uuid in gpus:
-            if uuid not in self._claims and uuid != own:
-                gpu = VisibleGpu(uuid, None, "")
-                self._claims[uuid] = claim_gpu([gpu], lock_folder_of(self.settings))
+            if self.pin is None or uuid != self.pin.claim.gpu.uuid:
+                claim_once(uuid, lock_folder_of(self.settings))
 
     # clocks
 
     def _why_clocks_stay(self, device: Device) -> str | None:
         """Return why clocks that should be locked are not; None where they are, or nothing is measured."""
         wish = self.settings.lock_clocks
-        if wish is None or not self._measures or device.type == "cuda":
+        if wish is None or not self.settings.takes_times or device.type == "cuda":
             return None
         chosen = "--gpu-bench-device=cpu" if self.settings.device == "cpu" else why_no_gpu()
         return (

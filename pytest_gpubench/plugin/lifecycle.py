@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_gpubench.counters import COUNTER_BY_NAME
-from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured
+from pytest_gpubench.errors import BadRequest, DeviceUnavailable, NotMeasured, ProfilerBusy
 from pytest_gpubench.gpu.device import required_device
 from pytest_gpubench.plugin import items, terminal
 from pytest_gpubench.plugin.baseline import ComparedRun
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pytest_gpubench.running_test import CurrentTest
     from pytest_gpubench.verdict.limits import Limits
 
+MOST_LEFT_S = 60.0
+"""The longest wait for a measurement that a test has left to a thread: later tests would be refused meanwhile."""
 LEAVING = (pytest.skip.Exception, pytest.xfail.Exception, pytest.exit.Exception, SkipTest)
 """Exceptions that end a test without failing it."""
 
@@ -160,8 +162,14 @@ class Lifecycle:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
-        """Note that the test is over."""
+        """Note that the test is over; a measurement in a thread that it did not join may go on for some time."""
         self._phase = "teardown"
+        if self._test is not None and self._test.open_calls:
+            from pytest_gpubench.bench.plan import one_at_a_time
+
+            self._say(f"waiting for {self._test.open_calls[0]}, which is still being measured")
+            with suppress(ProfilerBusy), one_at_a_time("nothing", wait_s=MOST_LEFT_S):
+                self._say("")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(

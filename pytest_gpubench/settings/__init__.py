@@ -48,10 +48,13 @@ class Settings:
         "N|all",
     )
     lock_timeout: float = setting(
-        3600.0, "fail a perf test that waits longer than this for its turn at the GPU", parsers.seconds, "SECONDS"
+        3600.0,
+        "fail a perf test that waits longer than this for its turn at the GPU or CPU",
+        parsers.seconds,
+        "SECONDS",
     )
     lock_folder: str | None = setting(
-        None, f"the folder of the GPUs' locks; unset, {LOCK_FOLDER_NAME} in the temp folder", metavar="FOLDER"
+        None, f"the folder of the devices' locks; unset, {LOCK_FOLDER_NAME} in the temp folder", metavar="FOLDER"
     )
     busy: Literal["warn", "accept", "wait", "fail"] = setting(
         "warn",
@@ -281,6 +284,11 @@ class Settings:
         for first, second in map(str.split, (*exclusive, *ignored)):
             if getattr(self, first) and getattr(self, second):
                 raise BadRequest(f"{flag_name(first)} and {flag_name(second)} contradict each other: give one of them")
+
+    @property
+    def takes_times(self) -> bool:
+        """True if anything is timed: nothing else needs a turn at the device."""
+        return not self.disable and self.timer != "scripted"
 
 
 class CallSettings(TypedDict, total=False):

@@ -22,6 +22,7 @@ from pytest_gpubench.timing.regions import forget_regions, take_regions
 from pytest_gpubench.timing.rounds import Instrument, Sample, add_reps
 from pytest_gpubench.timing.warmup import Warmth, warm_up
 from pytest_gpubench.timing.windows import busy_ns, kernel_list, span_ns
+from pytest_gpubench.verdict.throttling import HELD_UP
 
 IMPRECISE = 2.0
 """A median is called imprecise from so many times the width on that `precision` asks for."""
@@ -128,7 +129,9 @@ def summarise(
         warmup_calls=warmth.calls,
         elapsed_s=elapsed_s,
     )
-    of_reps = dict.fromkeys(flag for rep in reps for flag in rep.flags)
+    of_reps = Counter(flag for rep in reps for flag in rep.flags)
+    if 2 * of_reps[HELD_UP] <= len(reps):  # the median is that of calls that were not
+        del of_reps[HELD_UP]
     flags = (*flags_of(timing, plan, warmth), *call.flags(), *of_reps)
     return msgspec.structs.replace(timing, flags=flags, remark=timer.remarks.get(call.label, ""))
 

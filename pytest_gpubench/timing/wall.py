@@ -3,33 +3,45 @@
 On the CPU, the time for which other processes kept the calling thread from a core is taken off.
 """
 
+import glob
 import os
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.settings.cache import Cache
 from pytest_gpubench.timing.base import Call, Rep, Session, Timer
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.startup import wait_for_startup
+from pytest_gpubench.verdict.throttling import HELD_UP
 
 SCHEDULED = "/proc/thread-self/schedstat"
 """Nanoseconds for which this thread ran, for which it waited for a core, and how often it got one."""
+OF_THREADS = "/proc/self/task/[0-9]*/schedstat"
+HELD_UP_SHARE = 0.1
+"""A call is held up where its helper threads have waited for cores for longer than this part of its time."""
 
 
 class Schedule:
-    """Times of the thread that enters this and of its process, as the scheduler counts them."""
+    """Times of the thread that enters this, of its process and of its other threads, as the scheduler counts them."""
 
     def __enter__(self) -> "Schedule":
         self._file: int | None = None
         with suppress(OSError):
             self._file = os.open(SCHEDULED, os.O_RDONLY)  # opening it before each call would slow a hot one by 6 us
+        self._others = []
+        for name in glob.glob(OF_THREADS):
+            if name.split("/")[-2] != str(threading.get_native_id()):
+                with suppress(OSError):  # it has ended
+                    self._others.append(os.open(name, os.O_RDONLY))
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        if self._file is not None:
-            os.close(self._file)
+        for file in [*self._others, *([] if self._file is None else [self._file])]:
+            os.close(file)
 
     def read(self, waited_first: bool = False) -> tuple[int, int, int]:
         """Return the nanoseconds for which the thread had a core, all of its process had, and it waited for one.
@@ -44,9 +56,17 @@ class Schedule:
 
     def waited_ns(self) -> int:
         """Return for how long the thread has waited for a core; 0 where Linux does not tell."""
-        with suppress(OSError, IndexError):
-            return 0 if self._file is None else int(os.pread(self._file, 64, 0).split()[1])
-        return 0
+        return 0 if self._file is None else _waited_ns(self._file)
+
+    def others_waited_ns(self) -> int:
+        """Return for how long the other threads have, all together, that were there when this was entered."""
+        return sum(map(_waited_ns, self._others))
+
+
+def _waited_ns(file: int) -> int:
+    with suppress(OSError, IndexError):
+        return int(os.pread(file, 64, 0).split()[1])
+    return 0
 
 
 class WallTimer(Timer):
@@ -76,6 +96,8 @@ class WallSession(Session):
         self.timer = timer
         self.schedule = Schedule()
         self.taken: list[Rep] = []
+        self.left: list[str] = []
+        """The labels of calls that have left a thread running."""
 
     def __enter__(self) -> "WallSession":
         wait_for_startup()
@@ -94,6 +116,7 @@ class WallSession(Session):
             time.sleep(idle_s)
         self.timer.flush()
         synchronize()
+        waited_ns, threads = self.schedule.others_waited_ns(), threading.active_count()
         before = self.schedule.read()
         start_ns = time.perf_counter_ns()
         timed()
@@ -101,10 +124,19 @@ class WallSession(Session):
         elapsed_ns = time.perf_counter_ns() - start_ns
         if self.timer.takes_off:
             elapsed_ns -= held_up_ns(elapsed_ns, before, self.schedule.read(waited_first=True))
-        self.taken.append(Rep(elapsed_ns / 1e3))
+        waited_ns = self.schedule.others_waited_ns() - waited_ns
+        is_held_up = self.timer.takes_off and waited_ns > HELD_UP_SHARE * elapsed_ns
+        self.taken.append(Rep(elapsed_ns / 1e3, flags=(HELD_UP,) if is_held_up else ()))
+        if threading.active_count() > threads:
+            self.left.append(call.label)
 
     def reps(self) -> Sequence[Rep]:
-        """Return the reps taken."""
+        """Return the reps taken; raise BadRequest where most calls left a thread running: a pool starts few."""
+        if 2 * len(self.left) > len(self.taken):
+            raise BadRequest(
+                f"{self.left[0]!r} starts a thread in each call that still runs when the call returns, so its work is "
+                "not in the time: join it in the call"
+            )
         return self.taken
 
 

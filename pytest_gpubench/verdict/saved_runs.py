@@ -16,7 +16,7 @@ from pytest_gpubench.verdict.reasons import explained
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.replays import REPLAYED, Replay, replayed_change
 from pytest_gpubench.verdict.sessions import compare_with_saved
-from pytest_gpubench.verdict.throttling import invalid_sentence, why_slower
+from pytest_gpubench.verdict.throttling import what_made_slower
 
 SHOWN = RegressionTolerance("speedup", margin=0.05)
 """The comparison that is shown where no limit is set."""
@@ -149,5 +149,5 @@ def invalidated(
     if is_replayed or is_kept or not is_changed_by_others(tolerance.metric):
         return found
     timings = [timing, reference] if is_speedup and reference is not None else [timing]
-    why = why_slower(timings, "warn" if tolerance.is_on_counter else throttled)
-    return replace(found, outcome=Outcome.INVALID, sentence=invalid_sentence(found.sentence, *why)) if why else found
+    slowed = what_made_slower(timings, "warn" if tolerance.is_on_counter else throttled)
+    return replace(found, outcome=slowed.outcome, sentence=slowed.sentence(found.sentence)) if slowed else found

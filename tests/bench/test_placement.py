@@ -26,7 +26,8 @@ from tests.results.measured import kernel as kernel_of
 def item(
     kind: str, asked: str, outcome: Outcome = Outcome.FAIL, median_us: float = 100.0, ratio: float = 1.0, **more: Any
 ) -> Measurement:
-    timing = Timing(label="f", timer="profiler", cache="cold", device="NVIDIA H200", samples_us=(median_us,), **more)
+    about: Any = {"timer": "profiler", "cache": "cold", "device": "NVIDIA H200"} | more
+    timing = Timing(label="f", samples_us=(median_us,), **about)
     speedup = Speedup(ratio=ratio, interval=None, quads=20, alpha=0.001, reference="g", reference_us=100.0, seed=0)
     verdict = Verdict(kind=kind, asked=asked, outcome=outcome, sentence=f"{kind} {outcome.value}")
     return Measurement(timing=timing, verdicts=(verdict,), speedup=speedup)
@@ -37,6 +38,8 @@ def item(
     [
         (item("max_time_us", "67"), True),
         (item("max_time_us", "66"), False),
+        (item("max_time_us", "1", timer="wall"), True),
+        (item("max_time_us", "100", Outcome.PASS, timer="wall"), False),
         (item("max_time_us", "{'A100': 80, 'H200': 96}"), True),
         (item("min_speedup", "1.49"), True),
         (item("min_speedup", "1.5"), False),
@@ -219,15 +222,16 @@ OTHER_KERNELS = "gpu_bench.compare({{'f': placed({})}}, scripted([10.0], ['other
 
 @pytest.fixture
 def outcomes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[dict[str, int], str]]:
-    """Return a function that runs a call in a marked test, as if it were on a GPU."""
+    """Return a function that runs a call in a marked test; scripted times are taken for those of a device."""
 
     def run(
-        mark: str, call: str, *options: str, on_gpu: bool = True, drawn: str = "gpu_bench"
+        mark: str, call: str, *options: str, timer: str = "scripted", drawn: str = "gpu_bench"
     ) -> tuple[dict[str, int], str]:
-        monkeypatch.setattr(placement, "on_gpu", lambda request: on_gpu)
+        monkeypatch.setattr(Settings, "takes_times", True)
+        monkeypatch.setattr(placement, "APART_S", 0.0)
         body = f"@pytest.mark.perf({mark})\ndef test_it({drawn}):\n    {call}\n"
         pytester.makepyfile(HEAD + body)
-        result = pytester.runpytest_inprocess("--gpu-bench-timer=scripted", "-p", "no:benchmark", *options)
+        result = pytester.runpytest_inprocess(f"--gpu-bench-timer={timer}", "-p", "no:benchmark", *options)
         return result.parseoutcomes(), result.stdout.str()
 
     return run
@@ -256,11 +260,19 @@ def test_a_fail_that_other_addresses_do_not_confirm(
     assert ("; at other addresses" in told) == (outcome == "inconclusive")
 
 
-@pytest.mark.parametrize(("options", "on_gpu"), [(["--gpu-bench-reps=40"], True), ([], False)])
-def test_fixed_reps_and_a_cpu_have_one_placement(
-    options: list[str], on_gpu: bool, outcomes: Callable[..., tuple[dict[str, int], str]]
-) -> None:
-    assert outcomes("max_time_us=10.0", MEASURE.format("10.2, 9.9"), *options, on_gpu=on_gpu)[0] == {"failed": 1}
+def test_fixed_reps_have_one_placement(outcomes: Callable[..., tuple[dict[str, int], str]]) -> None:
+    found, _ = outcomes("max_time_us=10.0", MEASURE.format("10.2, 9.9"), "--gpu-bench-reps=40")
+    assert found == {"failed": 1}
+
+
+def test_a_fail_by_the_hosts_clock_is_confirmed_later(outcomes: Callable[..., tuple[dict[str, int], str]]) -> None:
+    call = "import time; gpu_bench.measure(lambda x: time.sleep(0.03 * (x.data_ptr() == home)), (x,))"
+    options = "--gpu-bench-device=cpu", "--gpu-bench-budget-s=0.2"
+    found, printed = outcomes("max_time_us=10000", call, *options, timer="wall")
+    assert found == {"inconclusive": 1}, printed
+    told = " ".join(printed.split())
+    assert "the load of the host or the place of its memory decides: " in told
+    assert "; later, at other addresses " in told
 
 
 def test_what_cannot_be_measured_elsewhere_fails(outcomes: Callable[..., tuple[dict[str, int], str]]) -> None:

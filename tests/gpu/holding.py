@@ -28,6 +28,11 @@ folder = Path(sys.argv[1])
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
+def another(test: str = "") -> Holder:
+    """Return the note of a process in another container, with the id of this one."""
+    return msgspec.structs.replace(Holder.of_this_process(test, "pytest another"), namespace="another")
+
+
 @contextmanager
 def held(lock: GpuLock, timeout_s: float | None = None) -> Iterator[None]:
     """Hold the GPUs of a lock; raise DeviceUnavailable where that takes longer."""

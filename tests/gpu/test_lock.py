@@ -219,9 +219,16 @@ def test_more_gpus_than_are_held_are_refused(folder: Path) -> None:
             GpuLock(["GPU-2", "GPU-3"], folder).acquire(Patience(0))
         with pytest.raises(BadRequest):
             GpuLock(["GPU-3"], folder).acquire(Patience(0))
+        with held(GpuLock("CPU-1", folder), 0), held(GpuLock("GPU-2", folder), 0), held(GpuLock("CPU-1", folder), 0):
+            assert not LockFile(folder, "CPU-1.turn").try_acquire()
         assert not LockFile(folder, "GPU-2.turn").try_acquire()
     assert (turn.holder(), turn.path.read_bytes()) == (None, LOCK_HEADER), "it names nobody"
     assert is_free(folder, "GPU-1", "GPU-2", "GPU-3")
+    with (
+        held(GpuLock("CPU-1", folder), 0),
+        pytest.raises(BadRequest, match=r"holds CPU-1 and asks for GPU-1: .* before"),
+    ):
+        GpuLock("GPU-1", folder).acquire(Patience(0))
 
 
 def test_overlapping_sets_in_any_order_come_to_an_end(folder: Path, start: Start) -> None:

@@ -51,7 +51,7 @@ def test_all_users_can_lock_whatever_the_umask(folder: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become two other users")
 def test_two_users_take_turns(start: Start) -> None:
-    with tempfile.TemporaryDirectory() as parent:
+    with tempfile.TemporaryDirectory(dir="/tmp") as parent:
         os.chmod(parent, 0o1777)
         for user in (65534, 12345, 0):
             process = start(OTHER_USER, Path(parent, "locks"), user)

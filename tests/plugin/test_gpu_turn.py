@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock
-from tests.gpu.holding import held
+from tests.gpu.holding import another, held
 from tests.plugin.hosts import Host, overlaps, turns_by_gpu
 
 SIX = """
@@ -60,13 +59,15 @@ def test_two_runs_at_once_take_turns_wherever_their_tests_change_to(host: Host) 
 def test_who_is_waited_for_is_said_and_not_for_ever(host: Host) -> None:
     host.write(SIX)
     (host.folder / "test_plain.py").write_text("def test_plain(): pass\n")
-    note = Holder.of_this_process("test_of_another", "pytest another")
-    with held(GpuLock("GPU-a", host.folder / "locks", note)):
+    with held(GpuLock("GPU-a", host.folder / "locks", another("test_of_another"))):
         output = host.output("-k", "0 or plain", "--gpu-bench-lock-timeout=1.2", status=1)
     assert "1 passed, 5 deselected, 1 error in" in output
     holder = rf"GPU-a, held by pid {os.getpid()} of .* \(pytest another, test_of_another, since "
     assert re.search(rf"^gpu_bench: waiting for {holder}", output, re.MULTILINE)
     assert re.search(rf"waited \d+ s for {holder}.*wait longer with --gpu-bench-lock-timeout", output)
+    with held(GpuLock("GPU-a", host.folder / "locks")):
+        output = host.output("-k", "0", "--gpu-bench-lock-timeout=1", status=1)
+    assert re.search(rf"no turn at GPU-a, held by pid {os.getpid()} .*, which started this process and would", output)
 
 
 ARMS_NO_TIMER = """
@@ -81,7 +82,7 @@ def test_waiting_is_not_counted_by_a_timeout(host: Host) -> None:
     host.write(SIX)
     conftest = host.folder / "conftest.py"
     conftest.write_text(conftest.read_text() + ARMS_NO_TIMER)
-    with held(GpuLock("GPU-a", host.folder / "locks")):
+    with held(GpuLock("GPU-a", host.folder / "locks", another())):
         run = host.start("-k", "0", "-p", "pytest_timeout", "--timeout=600")
         assert run.stdout is not None
         end = threading.Timer(120, run.kill)  # a line that never comes fails the test, and does not hang it
@@ -94,12 +95,24 @@ def test_waiting_is_not_counted_by_a_timeout(host: Host) -> None:
     assert (host.folder / "armed").exists()
 
 
-@pytest.mark.parametrize("argument", ["--gpu-bench-disable", "--gpu-bench-device=cpu", "--gpu-bench-timer=scripted"])
-def test_what_measures_nothing_on_a_gpu_takes_no_turn(host: Host, argument: str) -> None:
+@pytest.mark.parametrize("argument", ["--gpu-bench-disable", "--gpu-bench-timer=scripted", "--gpu-bench-device=cpu"])
+def test_what_measures_nothing_on_a_gpu_does_not_hold_it(host: Host, argument: str) -> None:
     host.write(SIX)
     with held(GpuLock(["GPU-a", "GPU-b"], host.folder / "locks")):
         assert host.run("--gpu-bench-lock-timeout=0.1", argument)[0] == 0
-    assert all(record.turn is None for record in host.records())
+    assert all((record.turn is not None) == argument.endswith("cpu") for record in host.records())
+
+
+def test_tests_on_the_cpu_take_turns(host: Host) -> None:
+    """In the workers of a run, which here sees no GPU, and beside another run, which asks for the CPU."""
+    host.write(SIX)
+    runs = [host.start("-n2", CUDA_VISIBLE_DEVICES=""), host.start("--gpu-bench-device=cpu")]
+    for run in runs:
+        assert "6 passed" in run.communicate(timeout=120)[0]
+    (name,) = turns_by_gpu(host.records())
+    assert name.startswith("CPU-")
+    assert len(host.records()) == 12
+    assert overlaps(host.records()) == []
 
 
 def test_an_unusable_lock_folder_fails_the_perf_tests_with_a_sentence(host: Host) -> None:

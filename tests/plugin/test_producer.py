@@ -40,7 +40,7 @@ REFUSED = {
     "def test_it(gpu_bench): gpu_bench.measure(fast, cache=broken)": "gpu_bench: raised in producer broken, which "
     "cache= has called without arguments",
     "def test_it(gpu_bench): gpu_bench.measure(fast, cache=lambda: gpu_bench(slow))": "ProfilerBusy: 'slow' cannot be "
-    "measured while 'fast' is: *",
+    "measured while 'fast' of *::test_* is: *",
 }
 
 

@@ -192,6 +192,35 @@ def test_leaving(gpu_bench):
     result.stdout.fnmatch_lines(["gpu_bench: limits: 1 pass"])
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_measurement_that_goes_on_in_a_thread_fails_its_own_test(
+    bench_run: BenchRun, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """The next test measures once it has ended; where it takes too long, that is told whose it is."""
+    monkeypatch.setattr("pytest_gpubench.plugin.lifecycle.MOST_LEFT_S", 100.0 if ends else 0.0)
+    result = bench_run(
+        f"""
+import threading, time
+begun, may_end = threading.Event(), threading.Event()
+def lasting():
+    begun.set()
+    time.sleep(0.1) if {ends} else may_end.wait()
+def test_leaving(gpu_bench):
+    threading.Thread(target=gpu_bench.measure, args=(lasting,), kwargs={{"reps": 1}}).start()
+    begun.wait()
+def test_it(gpu_bench):
+    try: gpu_bench.measure(fast)
+    finally: may_end.set()
+""".replace("def lasting", "@scripted([1.0])\ndef lasting")
+    )
+    result.assert_outcomes(passed=ends, failed=2 - ends)
+    result.stdout.fnmatch_lines(["'lasting' was still being measured when the test ended: join the thread*"])
+    if not ends:
+        result.stdout.fnmatch_lines(
+            ["E *ProfilerBusy: 'fast' cannot be measured while 'lasting' of *::test_leaving is*"]
+        )
+
+
 # not at all
 
 

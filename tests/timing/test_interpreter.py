@@ -90,3 +90,19 @@ def test_blocks_and_descriptors_end_where_their_tensors_end() -> None:
     x, out = torch.ones(6, 8), torch.zeros(6, 8)
     assert run(described if hasattr(tl, "make_tensor_descriptor") else by_blocks, x, out) == 1
     assert out.eq(2).all()
+
+
+@pytest.mark.parametrize(("dtype", "is_told"), [(torch.bfloat16, True), (torch.float16, False)])
+def test_a_wrong_output_says_that_the_interpreter_cannot_compute_in_bfloat16(dtype: torch.dtype, is_told: bool) -> None:
+    """Once, though the launches of a comparison are watched within those of a call."""
+    x, out = torch.ones(6, dtype=dtype), torch.zeros(6, dtype=dtype)
+
+    def compare() -> None:
+        with watching_launches(), watching_launches():
+            run(store, x, out, 6, 0)
+            raise WrongResult("wrong")
+
+    with pytest.raises(WrongResult) as wrong:
+        compare()
+    notes = [each for each in getattr(wrong.value, "__notes__", ()) if "bfloat16" in each]
+    assert len(notes) == is_told

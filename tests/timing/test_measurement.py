@@ -1,6 +1,7 @@
 """A measurement: reps and warm-up, throttling, what is read after each rep; kernel names and idle time of a timing."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain, count, pairwise, repeat
 from typing import Any
 
@@ -128,6 +129,13 @@ def test_a_number_of_warm_up_calls_leaves_the_rest_to_precision(clock: Clock, wa
 def test_what_never_rests_is_flagged(clock: Clock) -> None:
     timer = FakeTimer(clock, lambda number: rep(100 * 1.05 ** min(number // PROBE_REPS, 12)))
     assert measured(timer).flags == ("unsettled",)
+
+
+@pytest.mark.parametrize(("reps", "flags"), [(21, ("held up",)), (22, ())])
+def test_it_is_flagged_where_most_reps_were_held_up(clock: Clock, reps: int, flags: tuple[str, ...]) -> None:
+    """Eleven were; the median of fewer is that of others."""
+    timer = FakeTimer(clock, lambda number: replace(rep(100), flags=("held up",) if number < 11 else ()))
+    assert measured(timer, reps=reps, warmup=0).flags == flags
 
 
 @pytest.mark.parametrize(

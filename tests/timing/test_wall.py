@@ -1,7 +1,9 @@
 """The wall timer on the CPU, arguments of calls, and the interpreter's notice."""
 
+import glob
 import os
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -57,6 +59,7 @@ def test_others_get_the_core_between_the_flush_and_the_call(monkeypatch: pytest.
     timer: Any = make_timer("wall", cpu_device(), "hot")
     timer.flush = lambda: calls.append("flush")
     monkeypatch.setattr(time, "thread_time_ns", lambda: told("ran", 0))
+    monkeypatch.setattr(glob, "glob", lambda pattern: [])  # there are no other threads
     with timer.session() as session:
         monkeypatch.setattr(os, "pread", lambda *file: told("waited", b"0 0 0"))
         session.take(make_call(lambda: calls.append("timed")), 0.0)
@@ -123,6 +126,57 @@ def test_waiting_for_a_core_costs_no_reps(
     with monkeypatch.context() as scheduler:
         scheduler.setattr(os, "open", open_it)
         assert timer.clock_s() == 100.0 - waited_s
+
+
+@pytest.mark.parametrize(("waited_ns", "flags"), [(0.09, ()), (0.11, ("held up",))])
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_rep_is_held_up_where_other_threads_of_the_call_wait_for_cores(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, waited_ns: float, flags: tuple[str, ...]
+) -> None:
+    device = Device(torch.device("cpu"), DeviceFacts(type=kind, name="fake", host="here"))
+    timer: Any = make_timer("wall", device, "hot")
+    timer.device = cpu_device()
+    took, waited = iter([0, 1000]), iter([5, 5 + int(1000 * waited_ns)])
+    with timer.session() as session:
+        monkeypatch.setattr(session.schedule, "others_waited_ns", lambda: next(waited))
+        monkeypatch.setattr(time, "perf_counter_ns", lambda: next(took))
+        session.take(make_call(lambda: None), 0.0)
+    assert [rep.flags for rep in session.reps()] == [flags if kind == "cpu" else ()]
+
+
+def test_what_other_threads_waited_is_read_of_each() -> None:
+    release = threading.Event()
+    thread = threading.Thread(target=release.wait)
+    thread.start()
+    timer: Any = make_timer("wall", cpu_device(), "hot")
+    with timer.session() as session:
+        assert session.schedule.others_waited_ns() >= 0
+        files = [os.readlink(f"/proc/self/fd/{file}") for file in session.schedule._others]
+    release.set()
+    thread.join()
+    assert any(f"/task/{thread.native_id}/" in file for file in files)
+    assert not any(f"/task/{threading.get_native_id()}/" in file for file in files)
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+def test_a_call_that_leaves_a_thread_running_is_refused(calls: int) -> None:
+    """Not one whose first calls start a pool."""
+    release, started = threading.Event(), list[threading.Thread]()
+
+    def leaves() -> None:
+        if len(started) < calls:
+            started.append(threading.Thread(target=release.wait))
+            started[-1].start()
+
+    with make_timer("wall", cpu_device(), "hot").session() as session:
+        for _ in range(4):
+            session.take(make_call(leaves), 0.0)
+    release.set()
+    if calls == 1:
+        assert len(session.reps()) == 4
+        return
+    with pytest.raises(BadRequest, match="'leaves' starts a thread in each call that still runs when the call returns"):
+        session.reps()
 
 
 @pytest.mark.parametrize("cache_bytes", [1000, 1001, 1002, 1006])

@@ -32,6 +32,16 @@ def test_throttled_verdicts(outcome: Outcome, limit: str, setting: str) -> None:
     assert found.sentence.endswith("--gpu-bench-throttled=warn")
 
 
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_verdicts_on_threads_that_waited_for_cores(outcome: Outcome, limit: str) -> None:
+    given = verdict(outcome, limit)
+    (found,) = invalidate_throttled([given], [timing("f", 1.0, flags=("held up",)), timing("f", 1.0)], "warn")
+    holds = outcome is Outcome.NOT_JUDGED or (outcome is Outcome.PASS and limit.startswith("max_time_us"))
+    assert found.outcome is (outcome if holds else Outcome.INCONCLUSIVE)
+    assert ("in most reps, so this says more about the CPU than about the code: it" in found.sentence) is not holds
+
+
 OTHER = "1 other process: pid 7 computed on the GPU while it was measured on"
 
 

@@ -168,6 +168,11 @@ OTHERS, MISSPELLED = {"A100": 1, "B200": 1}, {"A100": 1, "H2000": 1}
         (TWO_PERCENT, {"max_rel_std": 0.0199}, " is unsteady: relative std 2.0 % [2.0 %, 2.0 %], wanted at most 1.99"),
         ([7.0], {"max_rel_std": 0.02}, " cannot be judged: relative std unknown, wanted at most 2 %"),
         (ONE_TO_TWENTY, {"max_time_us": OTHERS}, ": no max_time_us for NVIDIA H200, only for A100, B200"),
+        (
+            ONE_TO_TWENTY,
+            {"max_time_us": {"CPU": 1}},
+            ": no max_time_us for NVIDIA H200, only for CPU: give words of a device's name, not its kind",
+        ),
         (ONE_TO_TWENTY, {"max_time_us": MISSPELLED}, ": no max_time_us for NVIDIA H200, only for A100, H2000 (did you"),
     ],
 )

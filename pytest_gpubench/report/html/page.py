@@ -145,7 +145,7 @@ def _test_content(record: TestRecord, measured: Measured) -> dict[str, Any]:
         **device_facts(record.device),
         "worker": record.worker,
         "source": record.source[:12],
-        "waited for the GPU": f"{record.turn.waited_s:.1f} s" if record.turn else "",
+        "waited for its turn": f"{record.turn.waited_s:.1f} s" if record.turn else "",
     }
     return {
         "id": record.nodeid,

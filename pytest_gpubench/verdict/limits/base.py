@@ -145,12 +145,15 @@ class Limit:
 ALMOST_A_GPU = 0.8
 """The likeness, by difflib, from which on a name is taken for a misspelling: that of H100 and H200 is 0.75."""
 
+KINDS = frozenset({"cpu", "cuda", "gpu"})
+
 
 def not_for_device(limit: Limit, timing: Timing) -> Judged:
     """Return what is judged by limits on GPUs of which this is none, with a word after a name that may be its own."""
     found = [(name, get_close_matches(name, timing.device.split(), 1, ALMOST_A_GPU)) for name in limit.asked]
     named = ", ".join(f"{name} (did you mean {alike[0]}?)" if alike else name for name, alike in found)
-    return Outcome.NOT_JUDGED, f"{timing.label}: no {limit.name} for {timing.device}, only for {named}"
+    remedy = ": give words of a device's name, not its kind" if KINDS & {name.lower() for name in limit.asked} else ""
+    return Outcome.NOT_JUDGED, f"{timing.label}: no {limit.name} for {timing.device}, only for {named}{remedy}"
 
 
 def judged_time(seen: Seen, interval: Interval | None, outcome: Outcome, found: str, work: str = "") -> Judged:
