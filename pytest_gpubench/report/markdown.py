@@ -40,8 +40,8 @@ MOST_SETTINGS = 5
 
 CROSS, WARNING, TICK = "❌ ", "⚠️ ", "✅ "
 STANDINGS = {
-    "failed": CROSS,
     "invalid": CROSS,
+    "failed": CROSS,
     "bad but not enforced": WARNING,
     "inconclusive": WARNING,
     "not judged": WARNING,

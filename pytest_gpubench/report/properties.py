@@ -1,8 +1,8 @@
 """A test's numbers as JUnit properties."""
 
 from pytest_gpubench.metrics import METRICS
-from pytest_gpubench.report.rows import FROM_BEST, Row, all_rows, badness
-from pytest_gpubench.results.model import Measurement, TestRecord
+from pytest_gpubench.report.rows import Row, all_rows, badness
+from pytest_gpubench.results.model import FROM_BEST, Measurement, TestRecord
 from pytest_gpubench.units import numbered, printable
 
 

@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 from pytest_gpubench.metrics import BY_NAME
 from pytest_gpubench.report.layout import Column, Screen, lay_out
 from pytest_gpubench.results.kernels import breakdown
-from pytest_gpubench.results.model import Measurement, Outcome, Resources, Speedup, TestRecord, Timing, Verdict
+from pytest_gpubench.results.model import (
+    FROM_BEST,
+    Measurement,
+    Outcome,
+    Resources,
+    Speedup,
+    TestRecord,
+    Timing,
+    Verdict,
+)
 from pytest_gpubench.results.phases import OUTSIDE, Phase, Phases, Region
 from pytest_gpubench.units import (
     choose_time_unit,
@@ -24,8 +33,6 @@ from pytest_gpubench.units import (
 
 MOST_ROWS_PER_FUNCTION = 8
 """Measurements of one function in one test that are shown without --gpu-bench-verbose; the worst is."""
-
-FROM_BEST = (Outcome.PASS, Outcome.NOT_JUDGED, Outcome.INCONCLUSIVE, Outcome.FAIL, Outcome.INVALID)
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ class Reader(HTMLParser):
         ((), {}, "nothing was measured"),
         ((), {"t.py::a": "no"}, "❌ 1 failed"),
         ((PASSED,), {}, "✅ 1 passed on NVIDIA H200"),
-        ((PASSED, FAILED, OPEN, WRONG), {}, "❌ 1 failed, ❌ 1 invalid, ⚠️ 1 inconclusive, ✅ 1 passed on NVIDIA H200"),
+        ((PASSED, FAILED, OPEN, WRONG), {}, "❌ 1 invalid, ❌ 1 failed, ⚠️ 1 inconclusive, ✅ 1 passed on NVIDIA H200"),
         ((PASSED,), {"t.py::passed": "an assert", "t.py::b": "no"}, "❌ 2 failed on NVIDIA H200"),
         ((FAILED,), {"t.py::failed": "no"}, "❌ 1 failed on NVIDIA H200"),
         ((LOOSE, FREE, IDLE), {}, "⚠️ 1 bad but not enforced, 1 without a limit, 1 not measured on NVIDIA H200"),
@@ -151,9 +151,9 @@ def test_what_failed_comes_first_each_with_its_sentence() -> None:
     summary = markdown_summary(run_of(PASSED, OPEN, LOOSE, WRONG, FAILED, FREE), {"t.py::other": "assert\n 1 ==  2"})
     assert section(summary, "### What to look at") == [
         ["Verdict", "Test", "Function", "What was found"],
+        ["❌ INVALID", "<code>t.py::wrong</code>", "<code>mine</code>", "a sentence about limit"],
         ["❌ FAIL", "<code>t.py::other</code>", "", "assert 1 == 2"],
         ["❌ FAIL", "<code>t.py::failed</code>", "<code>mine</code>", "a sentence about limit1"],
-        ["❌ INVALID", "<code>t.py::wrong</code>", "<code>mine</code>", "a sentence about limit"],
         ["⚠️ FAIL (not enforced)", "<code>t.py::loose</code>", "<code>mine</code>", "a sentence about limit0"],
         ["⚠️ INCONCLUSIVE", "<code>t.py::open</code>", "<code>mine</code>", "a sentence about limit0"],
     ]

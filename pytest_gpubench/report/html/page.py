@@ -17,11 +17,20 @@ from pytest_gpubench.report.html.history import OlderRuns, trend
 from pytest_gpubench.report.html.measured import Measured, page_numbers
 from pytest_gpubench.report.html.numbers import five_digits, sizes_in
 from pytest_gpubench.report.plot.panels import is_log_axis, tones_of
-from pytest_gpubench.report.rows import FROM_BEST, Row, fold, is_loose, reference_index, split
+from pytest_gpubench.report.rows import Row, fold, is_loose, reference_index, split
 from pytest_gpubench.report.sweeps import LIMIT_OF_METRIC, Sweep, rate_metric, sweeps_of
 from pytest_gpubench.results.counterpart import by_run_key
 from pytest_gpubench.results.kernels import distinct_names
-from pytest_gpubench.results.model import CommitInfo, Measurement, Peaks, SavedRun, TestRecord, plain, text_of
+from pytest_gpubench.results.model import (
+    FROM_BEST,
+    CommitInfo,
+    Measurement,
+    Peaks,
+    SavedRun,
+    TestRecord,
+    plain,
+    text_of,
+)
 from pytest_gpubench.results.roofline import READS_MEMORY, memory_gbps
 from pytest_gpubench.stats.changepoints import LEAST_SERIES
 from pytest_gpubench.stats.trend import Point, size_that_matters

@@ -26,6 +26,9 @@ class Outcome(str, Enum):
     """The limit says nothing about this device."""
 
 
+FROM_BEST = (Outcome.PASS, Outcome.NOT_JUDGED, Outcome.INCONCLUSIVE, Outcome.FAIL, Outcome.INVALID)
+
+
 VALIDITY = "validity"
 """The kind of a verdict on the test as a whole: there is no number that is known to be right."""
 

@@ -1,13 +1,14 @@
 """The limits of the `perf` mark: a file for each kind, which has a class for each limit; here those of one test."""
 
 import ast
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import as_written, plain_limit
-from pytest_gpubench.results.model import Outcome, Timing, Verdict
+from pytest_gpubench.results.model import FROM_BEST, Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import counters, exact, multiprocessor, rate, regression, resources, speedup, time
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, Stage
@@ -87,6 +88,17 @@ def number_for(verdict: Verdict, timing: Timing) -> float | None:
     """Return the number of a limit, of one per candidate or per GPU the one for this timing; None where it has none."""
     limit = limit_of(verdict)
     return None if limit is None else limit.number(timing)
+
+
+def severity(item: Measurement, verdict: Verdict) -> tuple[int, bool, float]:
+    """Return the key that sorts verdicts on measurements, the worst first: the order in which everything tells them.
+
+    By outcome; then broken limits that are exact, those on a time by the part they are missed by, and the others.
+    """
+    limit = limit_of(verdict) if verdict.outcome is Outcome.FAIL and item.timing.measured else None
+    missed = math.nan if limit is None else limit.missed_by(item)
+    is_exact = limit is not None and limit.stage in ("structure", "counters")
+    return -FROM_BEST.index(verdict.outcome), not is_exact, math.inf if math.isnan(missed) else -missed
 
 
 @dataclass
