@@ -205,8 +205,8 @@ def _more_sessions(spread: ProcessSpread, counts: tuple[int, int], alpha: float,
     """
     (old, new), many = counts, SAVED_SESSIONS
     ways = (("measure", old, max(new, many)), ("save", max(old, many), new), ("save and measure", many, many))
-    ways = tuple(way for way in ways if way[1:] != counts and spread.decidable(alpha, *way[1:]) <= distance)
-    advice = [f"{how} {many} with {OPTION}" for how, *_ in ways[:1]]
+    helping = [how for how, *way in ways if tuple(way) != counts and spread.decidable(alpha, *way) <= distance]
+    advice = [f"{how} {many} with {OPTION}" for how in helping[:1]]
     return (
         f"processes of the same code differ by {format_share(spread.std)}, so {count(old, 'saved session')} and {new} "
         f"new can decide {share_or_more(spread.decidable(alpha, *counts))}: "
