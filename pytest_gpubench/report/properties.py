@@ -28,7 +28,7 @@ def _values_of(item: Measurement) -> dict[str, float | str]:
     for metric in METRICS:
         value, ends = metric.value(item), metric.interval(item)
         if metric.junit and value is not None:
-            values[metric.csv] = round(float(value), 4) if metric.unit == "us" else _six_digits(value)
+            values[metric.csv] = _six_digits(value)
             if ends is not None and metric.unit != "us":
                 values |= {f"{metric.csv}_low": _six_digits(ends.low), f"{metric.csv}_high": _six_digits(ends.high)}
     if (change := item.change) is not None:  # above 1 is slower
