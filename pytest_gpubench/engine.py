@@ -90,7 +90,7 @@ def do_bench(
     if return_mode not in RETURN_MODES:
         raise BadRequest(f"do_bench(return_mode={return_mode!r}) is not known: it must be {', '.join(RETURN_MODES)}")
     given: Iterable[Any] = quantiles if isinstance(quantiles, Iterable) else (math.nan,)
-    if quantiles is not None and not all(isinstance(share, Real) and 0 <= share <= 1 for share in given):
+    if quantiles is not None and not all(isinstance(share, Real) and 0 <= float(share) <= 1 for share in given):
         told = f"do_bench(quantiles={repr_of(quantiles)}) is not valid"
         raise BadRequest(f"{told}: it must be a list of numbers from 0 to 1, as in [0.5]")
     budget_s = max(argument("do_bench(rep={})", rep, at_least(0)), 1.0) / 1e3

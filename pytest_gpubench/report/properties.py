@@ -2,7 +2,7 @@
 
 from pytest_gpubench.metrics import METRICS
 from pytest_gpubench.report.rows import Row, all_rows, badness
-from pytest_gpubench.results.model import FROM_BEST, Measurement, TestRecord
+from pytest_gpubench.results.model import Measurement, TestRecord
 from pytest_gpubench.units import numbered, printable
 
 
@@ -38,7 +38,7 @@ def _values_of(item: Measurement) -> dict[str, float | str]:
             low, high = map(_six_digits, change.interval)
             values |= {"change_low": low, "change_high": high}
     if item.verdicts:
-        values["verdict"] = max((each.outcome for each in item.verdicts), key=FROM_BEST.index).value
+        values["verdict"] = max((each.outcome for each in item.verdicts), key=lambda outcome: outcome.badness).value
         reasons = dict.fromkeys(reason for each in item.verdicts for reason in each.reasons)
         values |= {"reasons": printable("; ".join(reasons))} if reasons else {}
     return values

@@ -21,16 +21,7 @@ from pytest_gpubench.report.rows import Row, fold, is_loose, reference_index, sp
 from pytest_gpubench.report.sweeps import LIMIT_OF_METRIC, Sweep, rate_metric, sweeps_of
 from pytest_gpubench.results.counterpart import by_run_key
 from pytest_gpubench.results.kernels import distinct_names
-from pytest_gpubench.results.model import (
-    FROM_BEST,
-    CommitInfo,
-    Measurement,
-    Peaks,
-    SavedRun,
-    TestRecord,
-    plain,
-    text_of,
-)
+from pytest_gpubench.results.model import CommitInfo, Measurement, Peaks, SavedRun, TestRecord, plain, text_of
 from pytest_gpubench.results.roofline import READS_MEMORY, memory_gbps
 from pytest_gpubench.stats.changepoints import LEAST_SERIES
 from pytest_gpubench.stats.trend import Point, size_that_matters
@@ -137,7 +128,7 @@ def _row_content(index: int, row: Row, place: int, reference: int | None) -> dic
     found = {"test": index, "item": place, "more": row.hidden, "soft": False}
     if not verdicts:
         return found | {"status": "measured" if row.timing.measured else "unmeasured"}
-    worst = max(verdicts, key=lambda verdict: (FROM_BEST.index(verdict.outcome), verdict.enforced))
+    worst = max(verdicts, key=lambda verdict: (verdict.outcome.badness, verdict.enforced))
     return found | {"status": worst.outcome.value, "soft": is_loose(worst)}
 
 

@@ -1,7 +1,6 @@
 """The records of a run: devices, kernels, timings, verdicts."""
 
 from pytest_gpubench.results.model.measurement import (
-    FROM_BEST,
     SAME_CODE,
     VALIDITY,
     Comparison,
@@ -29,7 +28,6 @@ from pytest_gpubench.results.model.record import (
 from pytest_gpubench.results.model.timing import LONGEST_US, Code, Counts, Kernel, Resources, Stretch, Timing
 
 __all__ = [
-    "FROM_BEST",
     "LONGEST_US",
     "SAME_CODE",
     "VALIDITY",

@@ -25,8 +25,10 @@ class Outcome(str, Enum):
     NOT_JUDGED = "not judged"
     """The limit says nothing about this device."""
 
-
-FROM_BEST = (Outcome.PASS, Outcome.NOT_JUDGED, Outcome.INCONCLUSIVE, Outcome.FAIL, Outcome.INVALID)
+    @property
+    def badness(self) -> int:
+        """0 for PASS, and more for what is worse."""
+        return ("pass", "not judged", "inconclusive", "fail", "invalid").index(self.value)
 
 
 VALIDITY = "validity"

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import as_written, plain_limit
-from pytest_gpubench.results.model import FROM_BEST, Measurement, Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import counters, exact, multiprocessor, rate, regression, resources, speedup, time
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, Stage
@@ -98,7 +98,7 @@ def severity(item: Measurement, verdict: Verdict) -> tuple[int, bool, float]:
     limit = limit_of(verdict) if verdict.outcome is Outcome.FAIL and item.timing.measured else None
     missed = math.nan if limit is None else limit.missed_by(item)
     is_exact = limit is not None and limit.stage in ("structure", "counters")
-    return -FROM_BEST.index(verdict.outcome), not is_exact, math.inf if math.isnan(missed) else -missed
+    return -verdict.outcome.badness, not is_exact, math.inf if math.isnan(missed) else -missed
 
 
 @dataclass
