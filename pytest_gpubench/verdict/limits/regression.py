@@ -46,9 +46,8 @@ class MaxRegression(Limit):
     def missed_by(self, item: Measurement) -> float:
         if item.change is None:
             return math.nan
-        margin, change = self.value.margin, item.change
-        margin = self.value.absolute_us / change.old_us if margin is None else margin
-        return share_missed(change.ratio, 1 + margin)
+        allowed = self.value.margin or (self.value.absolute_us or 0.0) / item.change.old_us
+        return share_missed(item.change.ratio, 1 + allowed)
 
 
 class CompareFail(MaxRegression):
