@@ -5,10 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
-
-from msgspec import structs
 
 from pytest_gpubench.bench.exits import refusing_exit
 from pytest_gpubench.bench.plan import is_enforced, one_at_a_time, plan_of
@@ -37,7 +34,7 @@ from pytest_gpubench.structure.ncu import take_captures
 from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import MISSING, Ending, rule_for
-from pytest_gpubench.verdict.limits import severity
+from pytest_gpubench.verdict.limits import severity, worst_first
 from pytest_gpubench.verdict.reasons import explained_by_neighbours
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
@@ -86,8 +83,7 @@ def keeping(test: CurrentTest, say: Say) -> Iterator[list[Measurement]]:
     try:
         yield measured
     finally:
-        ordered = [sorted(item.verdicts, key=partial(severity, item)) for item in measured]
-        measured[:] = map(lambda item, own: structs.replace(item, verdicts=tuple(own)), measured, ordered)
+        measured[:] = map(worst_first, measured)
         test.keep(measured)
         say("")
 

@@ -4,7 +4,10 @@ import ast
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import as_written, plain_limit
@@ -99,6 +102,12 @@ def severity(item: Measurement, verdict: Verdict) -> tuple[int, bool, float]:
     missed = math.nan if limit is None else limit.missed_by(item)
     is_exact = limit is not None and limit.stage in ("structure", "counters")
     return -verdict.outcome.badness, not is_exact, math.inf if math.isnan(missed) else -missed
+
+
+def worst_first(item: Measurement) -> Measurement:
+    """Return a measurement with its verdicts from the worst on; itself where they are."""
+    verdicts = tuple(sorted(item.verdicts, key=partial(severity, item)))
+    return item if verdicts == item.verdicts else msgspec.structs.replace(item, verdicts=verdicts)
 
 
 @dataclass
