@@ -4,9 +4,10 @@ import functools
 import math
 import statistics
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 from pytest_gpubench.bench.arguments import kept_arguments
@@ -81,15 +82,17 @@ def do_bench(
     warmup: ignored; calls are warmed up until kernels and time are steady.
     rep: the milliseconds after which no more reps are taken; fewer are taken where the median is precise before.
     grad_to_none: tensors whose gradients are dropped before each rep.
-    quantiles: return these instead, a list, or a number for a single one.
+    quantiles: a list of those to return instead; of a single one a number is returned.
     return_mode: the statistic to return; "all" returns a list.
 
     Raises MeasurementError where no number can be given; whatever `fn` raises goes through.
     """
     if return_mode not in RETURN_MODES:
         raise BadRequest(f"do_bench(return_mode={return_mode!r}) is not known: it must be {', '.join(RETURN_MODES)}")
-    if not all(0 <= share <= 1 for share in quantiles or ()):
-        raise BadRequest(f"do_bench(quantiles={repr_of(quantiles)}) is not valid: quantiles are from 0 to 1")
+    given: Iterable[Any] = quantiles if isinstance(quantiles, Iterable) else (math.nan,)
+    if quantiles is not None and not all(isinstance(share, Real) and 0 <= float(share) <= 1 for share in given):
+        told = f"do_bench(quantiles={repr_of(quantiles)}) is not valid"
+        raise BadRequest(f"{told}: it must be a list of numbers from 0 to 1, as in [0.5]")
     budget_s = max(argument("do_bench(rep={})", rep, at_least(0)), 1.0) / 1e3
     settings = replace(environment_settings(), budget_s=budget_s)
     device = required_device(settings.device, settings.require_gpu)
@@ -106,7 +109,7 @@ def do_bench(
 def statistic(samples_us: Sequence[float], quantiles: Sequence[float] | None, return_mode: str) -> Any:
     """Return what do_bench returns of samples, in milliseconds."""
     samples_ms = [us / 1e3 for us in samples_us]
-    if not quantiles:
+    if quantiles is None:
         return RETURN_MODES[return_mode](samples_ms)
     ascending, found = sorted(samples_ms), []
     for share in quantiles:  # interpolated between samples, as triton.testing does

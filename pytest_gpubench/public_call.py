@@ -35,6 +35,7 @@ from pytest_gpubench.timing.interpreter import watching_launches
 from pytest_gpubench.timing.traces import take_trace
 from pytest_gpubench.units import safe_lines
 from pytest_gpubench.verdict.ending import MISSING, Ending, rule_for
+from pytest_gpubench.verdict.limits import severity, worst_first
 from pytest_gpubench.verdict.reasons import explained_by_neighbours
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.saved_runs import BaselineLimit, compare_with_baseline
@@ -83,6 +84,7 @@ def keeping(test: CurrentTest, say: Say) -> Iterator[list[Measurement]]:
     try:
         yield measured
     finally:
+        measured[:] = map(worst_first, measured)
         test.keep(measured)
         say("")
 
@@ -182,12 +184,8 @@ def keeping_failed(test: CurrentTest, request: Request[T]) -> Iterator[None]:
 
 
 def enforce_all(test: CurrentTest, settings: Settings, measured: Sequence[Measurement]) -> None:
-    """Enforce the verdicts on all that a call measured, a broken limit first."""
-
-    def is_broken(item: Measurement) -> bool:
-        return any(each.enforced and each.outcome is Outcome.FAIL for each in item.verdicts)
-
-    for item in sorted(measured, key=is_broken, reverse=True):
+    """Enforce the verdicts on all that a call measured, each with the worst first; the worst of all first."""
+    for item in sorted(measured, key=lambda item: [severity(item, each) for each in item.verdicts[:1]]):
         try:
             enforce(test, settings, test.search.told(item.verdicts, test.warnings))
         except (LimitBroken, InvalidResult) as error:
@@ -196,23 +194,18 @@ def enforce_all(test: CurrentTest, settings: Settings, measured: Sequence[Measur
 
 
 def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) -> None:
-    """Raise LimitBroken for a broken limit; warn of an INCONCLUSIVE one, or raise for it too, as the settings say.
-
-    A broken limit comes first: it ends a measurement that leaves others INCONCLUSIVE.
-    """
-    rule = rule_for(Ending.INCONCLUSIVE, settings)
-    for verdict in sorted(verdicts, key=lambda each: each.outcome is not Outcome.FAIL):
-        undecided = verdict.outcome is Outcome.INCONCLUSIVE
-        raised = verdict.fails_test or (verdict.enforced and undecided and rule.action == "fail")
-        if raised:
-            error = (InvalidResult if verdict.outcome is Outcome.INVALID else LimitBroken)(
-                safe_lines("\n".join(verdict.lines))
-            )
-            error.page = "baselines" if verdict.is_of_past else error.page
-            raise error
-        not_judged = verdict.outcome is Outcome.NOT_JUDGED and not verdict.is_of_past  # those are of `enforce_missing`
-        if verdict.enforced and (not_judged or (undecided and rule.action == "warn")):
-            test.warn(verdict.sentence)
+    """Raise LimitBroken for a broken limit; warn of an INCONCLUSIVE one, or raise for it too, as the settings say."""
+    action = rule_for(Ending.INCONCLUSIVE, settings).action
+    undecided = [each for each in verdicts if each.enforced and each.outcome is Outcome.INCONCLUSIVE]
+    broken = [each for each in verdicts if each.fails_test] + undecided * (action == "fail")
+    for worst in broken[:1]:
+        kind = InvalidResult if worst.outcome is Outcome.INVALID else LimitBroken
+        error = kind(safe_lines("\nalso: ".join("\n".join(each.lines) for each in broken)))
+        error.page = "baselines" if worst.is_of_past else error.page
+        raise error
+    silent = [each for each in verdicts if each.enforced and each.outcome is Outcome.NOT_JUDGED]
+    told = undecided * (action == "warn") + [each for each in silent if not each.is_of_past]  # by `enforce_missing`
+    test.warn(*(each.sentence for each in told))
 
 
 def trace(test: CurrentTest, request: Request[T]) -> None:

@@ -6,11 +6,11 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from pytest_gpubench import counted
+from pytest_gpubench import Measurement, counted
 from pytest_gpubench.bench.request import CallResult
 from pytest_gpubench.counted import groups_of, judged_by_counters
 from pytest_gpubench.counters import COUNTERS, counter_named
-from pytest_gpubench.results.model import Measurement, Outcome
+from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.verdict.limits import Limits
 from tests.bench.calls import COLD, CPU

@@ -103,7 +103,10 @@ def test_a_limit_and_outputs_are_judged_as_in_a_test() -> None:
         (lambda f: bench.measure(f, reps=0), r"bench.measure\(reps=...\): 0 is not valid, it must be at least 1"),
         (lambda f: bench.measure(f, max_time_us=-1), r"perf\(max_time_us=-1\): it must be above 0"),
         (lambda f: bench.do_bench(f, return_mode="avg"), "it must be min, max, mean, median, all"),
-        (lambda f: bench.do_bench(f, quantiles=[50]), "quantiles are from 0 to 1"),
+        *(
+            (lambda f, given=given: bench.do_bench(f, quantiles=given), "a list of numbers from 0 to 1, as in")
+            for given in ([50], 0.5, "0.5", [None])
+        ),
         (
             lambda f: bench.do_bench(f, rep=-1),
             r"do_bench\(rep=-1\) is not valid: it must be a finite number of at least 0",
@@ -146,6 +149,7 @@ def test_limits_are_not_enforced_on_a_cpu_that_nobody_asked_for(monkeypatch: pyt
         ({"return_mode": "all"}, [0.01, 0.03, 0.02, 0.04]),
         ({"quantiles": [0.5, 0.0, 1.0]}, [0.025, 0.01, 0.04]),
         ({"quantiles": (0.25,)}, 0.0175),
+        ({"quantiles": []}, []),
         ({"quantiles": (0.25,), "return_mode": "all"}, 0.0175),
         ({"rep": 0}, 0.025),
     ],

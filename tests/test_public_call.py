@@ -18,6 +18,7 @@ from pytest_gpubench import (
     Verdict,
     WrongResult,
     public_call,
+    scripted,
 )
 from pytest_gpubench.bench.comparison import CompareRequest
 from pytest_gpubench.bench.request import CallResult, MeasureRequest
@@ -50,13 +51,28 @@ def test_an_invalid_verdict_fails_the_test(outcome: Outcome, raised: type[Except
     assert test.warnings == (["it is what it is"] if outcome is Outcome.NOT_JUDGED and enforced else [])
 
 
-def test_a_broken_limit_comes_before_those_of_earlier_measurements_that_are_undecided() -> None:
-    first, second = (
-        judged(verdict("max_time_us=1.0", outcome, f"{name} is it"))
-        for name, outcome in (("undecided", Outcome.INCONCLUSIVE), ("broken", Outcome.FAIL))
+def test_the_worst_verdict_of_all_measurements_is_raised_with_the_others_of_its_own() -> None:
+    little, much, undecided = (
+        judged(verdict(f"max_time_us={limit_us}", outcome, f"missed {limit_us}"), verdict("x=1", Outcome.FAIL, "other"))
+        for limit_us, outcome in ((0.9, Outcome.FAIL), (0.5, Outcome.FAIL), (0.1, Outcome.INCONCLUSIVE))
     )
-    with pytest.raises(LimitBroken, match="broken is it"):
-        enforce_all(CurrentTest("here", COLD, Limits()), replace(COLD, inconclusive="fail"), [first, second])
+    with pytest.raises(LimitBroken, match=r"^missed 0.5\nalso: other$"):
+        enforce_all(CurrentTest("here", COLD, Limits()), replace(COLD, inconclusive="fail"), [undecided, little, much])
+
+
+def test_the_verdicts_of_a_call_are_kept_in_the_order_in_which_its_error_tells_them() -> None:
+    settings, limits = replace(COLD, timer="scripted"), Limits(max_rel_std=0.05, max_time_us=1.0, max_kernels=1)
+    test = CurrentTest("here", settings, limits)
+
+    @scripted([20.0, 30.0], kernels=("a", "b"))
+    def it() -> None:
+        pass
+
+    with pytest.raises(LimitBroken) as error:
+        answer(test, MeasureRequest(settings, CPU, limits, (), {"it": make_call(it)}), print)
+    (item,) = test.measurements
+    assert [each.kind for each in item.verdicts] == ["max_kernels", "max_time_us", "max_rel_std"]
+    assert str(error.value) == "\nalso: ".join(each.sentence for each in item.verdicts)
 
 
 @pytest.mark.parametrize(("limit", "page"), [("max_time_us=100.0", "limits"), ("max_regression=0.05", "baselines")])

@@ -1,6 +1,7 @@
 """`pytest-gpubench history`: a test over all saved runs, and where it changed."""
 
 import argparse
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +19,10 @@ from pytest_gpubench.results.model import Measurement, TestRecord
 from pytest_gpubench.results.provenance import minute_text
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.changepoints import LEAST_SERIES, ChangePoint, change_points, smallest_step
+from pytest_gpubench.stats.process_spread import sessions_differ_by
 from pytest_gpubench.stats.tolerance import COMPARED_METRICS
 from pytest_gpubench.units import choose_time_unit, count, format_share, printable, round_to_digits
+from pytest_gpubench.verdict.decision import tick_shares
 from pytest_gpubench.verdict.reasons import reasons
 
 ABOUT = "show a test over all saved runs, and where it changed"
@@ -54,12 +57,22 @@ class RunPoint:
     installed: Mapping[str, str]
     measurement: Measurement
     record: TestRecord
+    earlier: Sequence[Measurement]
+    """The same measurement in the earlier sessions of the run."""
 
     def value(self, metric: str) -> float | None:
         """Return the metric's value; None if it is missing, INVALID or not above 0."""
-        item = self.measurement
-        value: float | None = BY_NAME[metric].value(item)
-        return value if value is not None and value > 0 and not item.why_invalid else None
+        return _value(self.measurement, metric)
+
+    def logs(self, metric: str) -> list[float]:
+        """Return the logarithms of the metric's values in all sessions."""
+        values = (_value(item, metric) for item in (*self.earlier, self.measurement))
+        return [math.log(value) for value in values if value]
+
+
+def _value(item: Measurement, metric: str) -> float | None:
+    value: float | None = BY_NAME[metric].value(item)
+    return value if value is not None and value > 0 and not item.why_invalid else None
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -84,11 +97,14 @@ def run(arguments: argparse.Namespace) -> int:
     for stored, saved in read_each(found, errors):
         head = stored.number, minute_text(saved.datetime), commit_text(saved) or "-", toolchain(saved.machine_info)
         for record in saved.records:
-            taken = by_key(record.measurements) if matches(record.nodeid, arguments.pattern) else {}
-            for known, item in taken.items():
+            if not matches(record.nodeid, arguments.pattern):
+                continue
+            before = [by_key(each.measurements) for each in saved.earlier if each.key == record.key]
+            for known, item in by_key(record.measurements).items():
                 if item.role != "reference" and item.timing.measured:
                     key = SeriesKey(record.device.name, record.nodeid, known, item.timing.timer, item.timing.cache)
-                    series.setdefault(key, []).append(RunPoint(*head, item, record))
+                    earlier = [there[known] for there in before if known in there]
+                    series.setdefault(key, []).append(RunPoint(*head, item, record, earlier))
     if not series:
         nothing = f"no saved run has a test with {arguments.pattern!r} in its id" if found else nothing_saved(arguments)
         complain("history", [*errors, nothing])
@@ -131,15 +147,26 @@ class History:
     @cached_property
     def changes(self) -> dict[int, ChangePoint]:
         """The changes by the index of the first run at the new level."""
-        return _changes(self.values, self.alpha)
+        return self._changes(self.metric)
 
     @cached_property
     def shared_changes(self) -> dict[int, ChangePoint]:
         """The changes of the median that are not the test's own, as its reference has them too."""
         if self.metric != "speedup":
             return {}
-        found = _changes([point.value("median") for point in self.points], self.alpha)
-        return {at: each for at, each in found.items() if not self.changes.keys() & {at - 1, at, at + 1}}
+        found = self._changes("median").items()
+        return {at: each for at, each in found if not self.changes.keys() & {at - 1, at, at + 1}}
+
+    def _changes(self, metric: str) -> dict[int, ChangePoint]:
+        known = {at: value for at, point in enumerate(self.points) if (value := point.value(metric))}
+        found = change_points(list(known.values()), self.alpha, self._least(metric))
+        return {list(known)[each.index]: each for each in found}
+
+    def _least(self, metric: str) -> float:
+        """Return the smallest logarithm of a ratio that is a change of the metric."""
+        known = [point for point in self.points if point.value(metric)]
+        ticks = tick_shares(known[-1].measurement, metric) if known else []
+        return sessions_differ_by([point.logs(metric) for point in known], ticks, self.alpha)
 
     def table(self) -> list[str]:
         """Return a line for each run."""
@@ -171,10 +198,11 @@ class History:
 
     def summary(self) -> str:
         """Return the line of its values, and where they changed."""
-        runs, words = sum(value is not None for value in self.values), "no change found"
+        runs, least = sum(value is not None for value in self.values), self._least(self.metric)
+        words = f"no change by {format_share(math.expm1(least))} or more found"
         if runs < LEAST_SERIES:
             words = f"changes are looked for from {LEAST_SERIES} runs on"
-        elif step := smallest_step([value for value in self.values if value], self.alpha):
+        elif step := smallest_step([value for value in self.values if value], self.alpha, least):
             words += f", and one by {format_share(step)} three runs ago would be, 9 times in 10"
         if self.changes:
             words = "; ".join(self._since(at, each, self.metric) for at, each in self.changes.items())
@@ -192,12 +220,6 @@ class History:
 
     def _since(self, at: int, change: ChangePoint, metric: str) -> str:
         return f"from run {self.points[at].number:04} on {_change_words(change.ratio, metric)}"
-
-
-def _changes(values: Sequence[float | None], alpha: float) -> dict[int, ChangePoint]:
-    """Return changes by their index among all values, of which some are missing."""
-    places = [at for at, value in enumerate(values) if value is not None]
-    return {places[each.index]: each for each in change_points([value for value in values if value], alpha)}
 
 
 def _news(last: RunPoint, point: RunPoint) -> Iterator[str]:

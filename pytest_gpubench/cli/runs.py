@@ -79,13 +79,15 @@ def _prune(arguments: argparse.Namespace) -> int:
     if arguments.keep is None and arguments.older_than is None:
         raise BadRequest("--prune: say what to remove: --keep N, --older-than AGE, or both")
     errors: list[str] = []
-    removed = [path for path in _old_runs(arguments, errors) if arguments.dry_run or _remove(path, errors)]
+    old, named = _old_runs(arguments, errors)
+    removed = [path for path in old if arguments.dry_run or _remove(path, errors)]
     verb = "would remove" if arguments.dry_run else "removed"
     lines = [f"{verb} {printable(str(path))}" for path in removed]
     freed = 0 if arguments.dry_run or not removed else _remove_unused_calls(Path(arguments.storage), errors)
     lines += [f"removed the calls that only they had: {format_bytes(freed)}"] if freed else []
-    nothing = "nothing to remove" if arguments.named else "nothing to remove; --named removes named runs, too"
-    write("\n".join([*lines, f"{verb} {count(len(removed), 'run')}" if removed else nothing]))
+    told = f"{verb} {count(len(removed), 'run')}" if removed else "nothing to remove"
+    told += f"; {count(named, 'run')} with a name not looked at, which --named removes too" if named else ""
+    write("\n".join([*lines, told]))
     complain("list", errors)
     return 2 if errors else 0
 
@@ -117,20 +119,22 @@ def parse_age(text: str) -> timedelta:
         raise ValueError("it must be a number of hours, days or weeks: 36h, 90d, 12w") from None
 
 
-def _old_runs(arguments: argparse.Namespace, errors: list[str]) -> list[Path]:
-    """Return the runs to remove; what cannot be read is added to errors, and kept."""
-    unreadable: list[str] = []
+def _old_runs(arguments: argparse.Namespace, errors: list[str]) -> tuple[list[Path], int]:
+    """Return the runs to remove, and how many have a name that keeps them; what cannot be read is told in errors."""
+    unreadable, named = list[str](), 0
     by_device: dict[str, list[tuple[Path, datetime]]] = defaultdict(list)
     for stored, run in read_each(storage_of(arguments).runs(), unreadable):
         try:
             if arguments.named or not run.name:
                 by_device[stored.device].append((stored.path, moment(run.datetime)))
+            else:
+                named += 1
         except ValueError:
             unreadable.append(f"{stored.path}: it does not say when it ended")
     errors += [f"{sentence} (kept)" for sentence in unreadable]
     beyond = [each for runs in by_device.values() for each in runs[: max(len(runs) - (arguments.keep or 0), 0)]]
     age, now = arguments.older_than, datetime.now(timezone.utc)
-    return [path for path, ended in beyond if age is None or now - ended > age]
+    return [path for path, ended in beyond if age is None or now - ended > age], named
 
 
 def _remove(path: Path, errors: list[str]) -> bool:

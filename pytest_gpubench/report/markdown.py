@@ -1,6 +1,7 @@
 """A run as Markdown, for the summary of a CI job and for comments: what failed first, then every number."""
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +29,6 @@ from pytest_gpubench.verdict.ending import judged_limits, limit_judged
 SUMMARY_BYTES = 1_000_000
 """A step of GitHub Actions may write 1 MiB: "Workflow commands for GitHub Actions" in GitHub's documentation, section
 "Step isolation and limits"."""
-NOTE_BYTES = 200
-"""Kept free, in each part, for the line that says how much of it is left out."""
 LONGEST_SENTENCE = 600
 LONGEST_FACT = 60
 MOST_DEVICES = 2
@@ -40,8 +39,8 @@ MOST_SETTINGS = 5
 
 CROSS, WARNING, TICK = "❌ ", "⚠️ ", "✅ "
 STANDINGS = {
-    "failed": CROSS,
     "invalid": CROSS,
+    "failed": CROSS,
     "bad but not enforced": WARNING,
     "inconclusive": WARNING,
     "not judged": WARNING,
@@ -70,14 +69,8 @@ class Part:
         left_out = len(self.lines) - len(kept)
         table = "\n".join([*filter(None, [self.head]), *kept]) if kept else ""
         note = f"{left_out:,} of {len(self.lines):,} {self.noun} left out, to stay below {limit_bytes:,} bytes."
-        title, end = self.frame
-        return "\n\n".join(filter(None, [title, table, note if left_out else "", end]))
-
-    @property
-    def frame(self) -> tuple[str, str]:
-        """The text before the lines and the text after them."""
-        folded = f"<details>\n<summary>{self.title}</summary>", "</details>"
-        return folded if self.folded else (f"### {self.title}", "")
+        title = f"<details>\n<summary>{self.title}</summary>" if self.folded else f"### {self.title}"
+        return "\n\n".join(filter(None, [title, table, note if left_out else "", "</details>" * self.folded]))
 
 
 def markdown_summary(
@@ -103,25 +96,20 @@ def markdown_summary(
 
 def fit(first: str, parts: Sequence[Part], limit_bytes: int) -> str:
     """Return the parts with as many of their lines as there is room for, the most important first."""
-    frames = [*(text for part in parts for text in (*part.frame, part.head)), first]
-    left = limit_bytes - sum(_size(text) + 1 for text in frames) - NOTE_BYTES * len(parts)
     ordered = sorted((rank, nth, at) for nth, part in enumerate(parts) for at, (rank, _) in enumerate(part.lines))
-    kept: list[list[int]] = [[] for _ in parts]
-    for _, number, index in ordered:
-        left -= _size(parts[number].lines[index][1])
-        if left < 0:
-            break
-        kept[number].append(index)
-    texts = [
-        part.text([part.lines[index][1] for index in sorted(own)], limit_bytes)
-        for part, own in zip(parts, kept, strict=True)
-    ]
-    return "\n\n".join([first, *texts]) + "\n"
 
+    def with_lines(number: int) -> str:
+        kept = {(nth, at) for _, nth, at in ordered[:number]}
+        lines = [
+            [line for at, (_, line) in enumerate(part.lines) if (nth, at) in kept] for nth, part in enumerate(parts)
+        ]
+        texts = map(lambda part, own: part.text(own, limit_bytes), parts, lines)
+        return "\n\n".join([first, *texts]) + "\n"
 
-def _size(text: str) -> int:
-    """Return how many bytes a text takes, with the line break after it."""
-    return len(text.encode()) + 1
+    def size(number: int) -> int:
+        return len(with_lines(number).encode())
+
+    return with_lines(max(bisect_right(range(len(ordered) + 1), limit_bytes, key=size) - 1, 0))
 
 
 def _standings(records: Iterable[TestRecord], failures: Mapping[str, str], silent: Mapping[str, str]) -> dict[str, str]:

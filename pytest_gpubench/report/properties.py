@@ -1,7 +1,7 @@
 """A test's numbers as JUnit properties."""
 
 from pytest_gpubench.metrics import METRICS
-from pytest_gpubench.report.rows import FROM_BEST, Row, all_rows, badness
+from pytest_gpubench.report.rows import Row, all_rows, badness
 from pytest_gpubench.results.model import Measurement, TestRecord
 from pytest_gpubench.units import numbered, printable
 
@@ -28,7 +28,7 @@ def _values_of(item: Measurement) -> dict[str, float | str]:
     for metric in METRICS:
         value, ends = metric.value(item), metric.interval(item)
         if metric.junit and value is not None:
-            values[metric.csv] = round(float(value), 4) if metric.unit == "us" else _six_digits(value)
+            values[metric.csv] = _six_digits(value)
             if ends is not None and metric.unit != "us":
                 values |= {f"{metric.csv}_low": _six_digits(ends.low), f"{metric.csv}_high": _six_digits(ends.high)}
     if (change := item.change) is not None:  # above 1 is slower
@@ -38,7 +38,7 @@ def _values_of(item: Measurement) -> dict[str, float | str]:
             low, high = map(_six_digits, change.interval)
             values |= {"change_low": low, "change_high": high}
     if item.verdicts:
-        values["verdict"] = max((each.outcome for each in item.verdicts), key=FROM_BEST.index).value
+        values["verdict"] = max((each.outcome for each in item.verdicts), key=lambda outcome: outcome.badness).value
         reasons = dict.fromkeys(reason for each in item.verdicts for reason in each.reasons)
         values |= {"reasons": printable("; ".join(reasons))} if reasons else {}
     return values

@@ -25,8 +25,6 @@ from pytest_gpubench.units import (
 MOST_ROWS_PER_FUNCTION = 8
 """Measurements of one function in one test that are shown without --gpu-bench-verbose; the worst is."""
 
-FROM_BEST = (Outcome.PASS, Outcome.NOT_JUDGED, Outcome.INCONCLUSIVE, Outcome.FAIL, Outcome.INVALID)
-
 
 @dataclass(frozen=True)
 class Row:
@@ -129,7 +127,7 @@ def badness(row: Row) -> tuple[bool, int, float, float]:
     time_us = row.timing.median_us if row.timing.measured else math.inf
     without = math.inf if row.reference is not None else -math.inf
     slowness = without if row.measurement.speedup is None else -row.measurement.speedup.ratio
-    severity = max((FROM_BEST.index(verdict.outcome) + 1 for verdict in row.measurement.verdicts), default=0)
+    severity = max((verdict.outcome.badness + 1 for verdict in row.measurement.verdicts), default=0)
     return row.shown, severity, slowness, time_us
 
 
@@ -169,7 +167,7 @@ def sort(rows: Sequence[Row], key: str) -> list[Row]:
     return sorted(rows, key=lambda row: (not row.timing.measured, values[id(row)] is None, values[id(row)] or 0.0))
 
 
-STYLES = dict(zip(FROM_BEST, ("green", "yellow", "yellow", "bold red", "bold red"), strict=True))
+STYLES = dict(zip(Outcome, ("green", "bold red", "yellow", "bold red", "yellow"), strict=True))
 MEDIAN = BY_NAME["median"]
 MOST_KERNELS = 20
 """Kernels of one call that are listed; the shortest of more are summed up."""

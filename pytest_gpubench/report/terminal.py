@@ -12,6 +12,8 @@ from pytest_gpubench.report.sweeps import sweeps_of
 from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import cache_words
+from pytest_gpubench.stats.speedup import LOOKS
+from pytest_gpubench.stats.stopping import MAX_REPS
 from pytest_gpubench.units import count, first_few, printable, safe_line
 
 DIGITS = re.compile(r"(?<!\w)\d[\d.,]*")
@@ -52,7 +54,8 @@ def summary_lines(records: Sequence[TestRecord], settings: Settings) -> list[str
     outcomes = Counter((verdict.outcome, verdict.enforced) for verdict in verdicts_of(records))
     if outcomes:
         on_cpu = all(record.device.type == "cpu" for record in records)
-        lines.append(f"gpu_bench: limits: {_outcome_words(outcomes, settings, on_cpu)}")
+        remedy = _what_decides(records, settings, on_cpu)
+        lines.append(f"gpu_bench: limits: {_outcome_words(outcomes, remedy, settings, on_cpu)}")
     return lines
 
 
@@ -129,12 +132,28 @@ def _measured_lines(records: Sequence[TestRecord]) -> Iterator[str]:
             yield f"gpu_bench: {count(len(timings), 'measurement')} in {tests} on {where}: {how}; {seconds:.1f} s"
 
 
-def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], settings: Settings, on_cpu: bool) -> str:
+def _what_decides(records: Iterable[TestRecord], settings: Settings, on_cpu: bool) -> str:
+    """Return what decides limits that are INCONCLUSIVE by the number of reps; empty where there are none.
+
+    A broken limit ends the reps before others are decided, and a change since a saved run says itself what it lacks.
+    """
+    has_room = [
+        settings.reps is not None or item.timing.reps < (2 * LOOKS[-1] if item.speedup else MAX_REPS)
+        for record in records
+        for item in record.measurements
+        if not any(each.fails_test for each in item.verdicts)
+        and any(
+            each.outcome is Outcome.INCONCLUSIVE and each.enforced and not each.is_of_past for each in item.verdicts
+        )
+    ]
     more = "--gpu-bench-budget-s, reps= where a test gives it" if settings.reps is None else "--gpu-bench-reps"
-    remedies = {
-        Outcome.INCONCLUSIVE: f" (raise {more}, or look for what disturbs the {'CPU' if on_cpu else 'GPU'})",
-        Outcome.INVALID: " (no number that can be trusted)",
-    }
+    most = f"give --gpu-bench-reps more than {MAX_REPS:,} reps, {2 * LOOKS[-1]:,} to compare"
+    ways = f"raise {more}" if any(has_room) else most
+    return f" ({ways}, or look for what disturbs the {'CPU' if on_cpu else 'GPU'})" if has_room else ""
+
+
+def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], remedy: str, settings: Settings, on_cpu: bool) -> str:
+    remedies = {Outcome.INCONCLUSIVE: remedy, Outcome.INVALID: " (no number that can be trusted)"}
     enforced, unenforced = ({each: outcomes[each, flag] for each in Outcome} for flag in (True, False))
     words = [f"{number} {each.value}{remedies.get(each, '')}" for each, number in enforced.items() if number]
     groups = [", ".join(words)] if words else []

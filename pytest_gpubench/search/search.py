@@ -22,7 +22,7 @@ from pytest_gpubench.search.given import RememberedError, clear_frames
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
 from pytest_gpubench.timing.compilations import Compilations, counting_compilations
 from pytest_gpubench.units import count, round_to_digits
-from pytest_gpubench.verdict.limits import Limits
+from pytest_gpubench.verdict.limits import Limits, worst_first
 
 QUICK_QUADS = 6
 NEAR = 1.1
@@ -109,7 +109,7 @@ class Search:
             clear_frames(error)
             return RememberedError(error)
         measured = [msgspec.structs.replace(item, example=self.example.text) for item in found.measurements]
-        return replace(found, measurements=measured)
+        return replace(found, measurements=list(map(worst_first, measured)))  # which are kept as they are
 
     def _first(self, request: Request[Any], say: Say) -> CallResult[Any]:
         """Return the result of a call that was not made before."""

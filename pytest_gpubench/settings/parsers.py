@@ -104,9 +104,10 @@ def switch(text: str) -> bool:
 
 
 def group_key(text: str) -> str:
-    """Parse what to group a table by: a fixed key, or param:NAME."""
-    is_param = text.startswith("param:") and text != "param:"
-    return text if is_param else choice(*GROUP_KEYS, "param:NAME")(text)
+    """Parse what to group a table by: a fixed key, or param:NAME; pytest-benchmark's `func` and `fullfunc` too."""
+    if text.startswith("param:") and text.removeprefix("param:").isidentifier():
+        return text
+    return "function" if text in ("func", "fullfunc") else choice(*GROUP_KEYS, "param:NAME")(text)
 
 
 def saved_name(text: str) -> str:

@@ -26,11 +26,12 @@ STD_CAUTION = 2.0
 
 def independent_for(statistic: Literal["median", "std"], samples: Sequence[float]) -> int:
     """Return the number of independent samples that would give a statistic as precisely as these, in order of time."""
+    median = statistics.median(samples)
+    of_median = _effective_count([(x > median) - (x < median) for x in samples], MEDIAN_CAUTION)
     if statistic == "median":
-        median = statistics.median(samples)
-        return _effective_count([(x > median) - (x < median) for x in samples], MEDIAN_CAUTION)
-    mean = statistics.fmean(samples)
-    return _effective_count([(x - mean) ** 2 for x in samples], STD_CAUTION)
+        return of_median
+    mean = statistics.fmean(samples)  # of two modes that are seen as often, all squares are alike
+    return min(of_median, _effective_count([(x - mean) ** 2 for x in samples], STD_CAUTION))
 
 
 def drift_of(samples: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from operator import mul, sub
 
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.stats.summary import detectable_errors, student_t
+from pytest_gpubench.stats.summary import POWER_Z, detectable_errors, student_t
 
 LEAST_RUNS = 3
 """A level has at least so many runs: one or two slow nights are no change."""
@@ -39,7 +39,7 @@ class ChangePoint:
     """The median of the new level over that of the one before: above 1 where values grew."""
 
 
-def change_points(values: Sequence[float], alpha: float = 0.01) -> list[ChangePoint]:
+def change_points(values: Sequence[float], alpha: float = 0.01, least: float = 0.0) -> list[ChangePoint]:
     """Return the changes of a series' level, in order; values are positive, such as medians in microseconds.
 
     The series is halved as in e-divisive (Matteson and James, A nonparametric approach for multiple change point
@@ -56,27 +56,30 @@ def change_points(values: Sequence[float], alpha: float = 0.01) -> list[ChangePo
 
     alpha: the chance, at most, that anything is found in a series of exchangeable values, whatever their distribution;
     of a short series, if they are spread normally. Values that drift or depend on the one before are not exchangeable:
-    slow drift is found as steps.
+    slow drift is found as steps, and so are levels that runs of one day share. least: therefore the smallest logarithm
+    of a ratio of levels that is a change, such as what two sessions of the same code differ by.
     Raises BadRequest for values that are not positive and finite.
     """
     if not all(math.isfinite(value) and value > 0 for value in values):
         raise BadRequest("change points are looked for in positive, finite values")
     logs = [math.log(value) for value in values]
-    found = _settle(logs, sorted(_search_changes(logs, 0, alpha)))
+    found = _large_ones(logs, _settle(logs, sorted(_search_changes(logs, 0, alpha))), least)
     steps = pairwise(_levels(logs, found))
     return [ChangePoint(index, math.exp(after - before)) for index, (before, after) in zip(found, steps, strict=False)]
 
 
-def smallest_step(values: Sequence[float], alpha: float) -> float | None:
+def smallest_step(values: Sequence[float], alpha: float, least: float = 0.0) -> float | None:
     """Return by what share the last three of these values must differ from the others to be found 9 times in 10.
 
-    values: a series without a change. None where it is too short for any, or so long that random orders decide.
+    values: a series without a change. least: as for `change_points`. None where it is too short for any, or so long
+    that random orders decide.
     """
     if not LEAST_SERIES <= len(values) < SHORT_SERIES:
         return None
     spread = statistics.stdev(map(math.log, values))
     error = spread * math.sqrt(1 / LEAST_RUNS + 1 / (len(values) - LEAST_RUNS))
-    return math.expm1(detectable_errors(_least_t(len(values), alpha), len(values) - 2) * error)
+    errors = detectable_errors(_least_t(len(values), alpha), len(values) - 2)
+    return math.expm1(max(errors * error, least + POWER_Z * error))
 
 
 def _search_changes(logs: Sequence[float], offset: int, alpha: float) -> list[int]:
@@ -102,6 +105,16 @@ def _settle(logs: Sequence[float], places: Sequence[int]) -> list[int]:
         while ends[at + 1] - ends[at] > LEAST_RUNS and _is_clearly_at(logs[ends[at]], before, after):
             ends[at] += 1
     return ends[1:-1]
+
+
+def _large_ones(logs: Sequence[float], places: Sequence[int], least: float) -> Sequence[int]:
+    """Return the places but those, from the smallest on, where the level changes by less."""
+    while places:
+        size, at = min((abs(two - one), at) for at, (one, two) in enumerate(pairwise(_levels(logs, places))))
+        if size >= least:
+            break
+        places = [*places[:at], *places[at + 1 :]]
+    return places
 
 
 def _is_clearly_at(value: float, level: float, other: float) -> bool:

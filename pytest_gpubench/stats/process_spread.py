@@ -104,6 +104,17 @@ def shrunk(own: ProcessSpread | None, suite: ProcessSpread) -> ProcessSpread:
     return ProcessSpread(math.sqrt(variance), int(own.freedom + weight))
 
 
+def sessions_differ_by(sessions: Sequence[Sequence[float]], ticks: Sequence[float], alpha: float) -> float:
+    """Return what the logarithms of two sessions of the same code differ by with chance alpha at most.
+
+    sessions: the logarithms in those of each run. ticks: that of the clock as a share of the time, and of the
+    reference's for a speedup: a median between two ticks is read as either, which is a deviation of half a tick.
+    """
+    spread = shrunk(spread_of(*sessions), UNKNOWN_SPEEDUP if len(ticks) > 1 else UNKNOWN_TIME)
+    std = math.hypot(spread.std, *(tick / 2 for tick in ticks))
+    return -statistics.NormalDist().inv_cdf(alpha / 2) * math.sqrt(2) * std
+
+
 @lru_cache(maxsize=256)
 def outliers_allowed(old: int, new: int, alpha: float) -> int | None:
     """Return how many sessions of either run may lie on the other's side of a gap that the runs still part at.

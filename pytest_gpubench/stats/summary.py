@@ -152,7 +152,8 @@ def median_interval(
 def std_interval(samples: Sequence[float], alpha: float, independent: int | None = None) -> Interval | None:
     """Return an interval of the standard deviation that holds without normality; None for fewer than ten samples.
 
-    independent: how many independent samples these are worth (`independent_for`); None is all of them.
+    independent: how many independent samples these are worth (`independent_for`); None is all of them. The interval is
+    that of so many: modes that change slowly have a share in the samples by chance, and with it their kurtosis.
 
     The upper end is D. G. Bonett's (Approximate confidence interval for standard deviation of nonnormal distributions,
     Computational Statistics & Data Analysis 50, 2006): a normal interval on ln(variance) whose width comes from the
@@ -160,7 +161,8 @@ def std_interval(samples: Sequence[float], alpha: float, independent: int | None
     (two modes, simulated); without his small-sample factor on the variance, and with Student's t for the normal
     quantile, that is at most 1.3 times. Samples that are all equal give (0, 0).
     """
-    count = len(samples)
+    total = len(samples)
+    count = total if independent is None else independent
     if count < LEAST_FOR_STD:
         return None
     mean = statistics.fmean(samples)
@@ -170,12 +172,11 @@ def std_interval(samples: Sequence[float], alpha: float, independent: int | None
     z = -statistics.NormalDist().inv_cdf(alpha / 2)  # 1 - alpha / 2 rounds to 1 below alpha 1e-16
     if count <= z:
         return None
-    cut = int(count / (2 * math.sqrt(count - 4)))  # of a mean that is trimmed at each end
-    centre = statistics.fmean(sorted(samples)[cut : count - cut])
-    kurtosis = count * math.fsum((x - centre) ** 4 for x in samples) / spread**2
+    cut = int(total / (2 * math.sqrt(total - 4)))  # of a mean that is trimmed at each end
+    centre = statistics.fmean(sorted(samples)[cut : total - cut])
+    kurtosis = total * math.fsum((x - centre) ** 4 for x in samples) / spread**2
     correction = count / (count - z)
-    freedom = max((count if independent is None else independent) - 1, 2)
-    error = correction * math.sqrt(max(kurtosis - (count - 3) / count, 0) / freedom)
-    variance = spread / (count - 1)
-    low = math.sqrt(variance) * math.exp(-student_quantile(z, freedom) * error / 2)
+    error = correction * math.sqrt(max(kurtosis - (count - 3) / count, 0) / (count - 1))
+    variance = spread / (total - 1)
+    low = math.sqrt(variance) * math.exp(-student_quantile(z, count - 1) * error / 2)
     return Interval(low, math.sqrt(correction * variance) * math.exp(z * error / 2))

@@ -3,7 +3,7 @@
 import math
 from decimal import Decimal
 
-from pytest_gpubench.results.model import Outcome, Timing
+from pytest_gpubench.results.model import Measurement, Outcome, Timing
 from pytest_gpubench.stats.autocorrelation import drift_of, independent_for
 from pytest_gpubench.stats.stopping import is_held_up
 from pytest_gpubench.stats.summary import Interval, median_interval
@@ -60,6 +60,12 @@ def tick_of(*timings: Timing) -> float:
         for sample in shown
     )
     return PROFILER_TICK_US if has_ticks else 0.0
+
+
+def tick_shares(item: Measurement, metric: str) -> list[float]:
+    """Return the tick as a share of a measurement's time; for the speedup, of its reference's too."""
+    times_us = [item.timing.median_us, *([item.speedup.reference_us] if item.speedup and metric == "speedup" else [])]
+    return [tick_of(item.timing) / time_us for time_us in times_us]
 
 
 def was_held_up(timing: Timing) -> bool:

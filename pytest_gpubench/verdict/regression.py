@@ -96,7 +96,7 @@ def _comparison(estimate: ChangeEstimate, outcome: Outcome, doubt: str) -> tuple
     low, high = estimate.interval or (1.0, 1.0)
     if outcome is Outcome.INCONCLUSIVE:
         if estimate.interval is None:
-            return "cannot be judged", "against what it was", ""
+            return "cannot be compared", "with what it was", ""
         open_remark = doubt or "too close to the limit to tell"
         return (
             ("is slower", "than", f", {open_remark}") if low > 1 else ("may be slower", "than", ", too close to tell")
@@ -118,9 +118,9 @@ def _wanted(estimate: ChangeEstimate, tolerance: RegressionTolerance) -> str:
 
 
 def _judged_by(estimate: ChangeEstimate) -> str:
-    old, new = estimate.counts
-    noun, least = "quad" if estimate.metric == "speedup" else "rep", least_samples(estimate.metric, estimate.alpha)
-    needed = f"{count(least, noun)} in both" if min(old, new) < least else ""
+    (old, new), is_speedup = estimate.counts, estimate.metric == "speedup"
+    noun, least = "quad" if is_speedup else "rep", least_samples(estimate.metric, estimate.alpha)
+    needed = f"{(1 + is_speedup) * least} reps in both" if min(old, new) < least else ""
     saved, now = estimate.sessions
     sessions = f" in each of {now} and {saved} sessions" if max(saved, now) > 1 else ""
     return judged_by(f"{new} and {count(old, noun)}{sessions}", estimate.alpha, needed)

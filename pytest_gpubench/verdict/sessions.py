@@ -184,20 +184,34 @@ def _estimate_across(
     if outcome is Outcome.FAIL:
         remedy = parting.remedy
     elif estimate.interval:
-        decidable = spread.decidable(alpha, *counts)
         is_due_to_samples = outcome_of(by_samples, tolerance) is Outcome.INCONCLUSIVE
-        if not is_due_to_samples or _allowed(tolerance, estimate) < decidable:
-            remedy = (
-                f"processes of the same code differ by {format_share(spread.std)}, so "
-                f"{count(counts[0], 'saved session')} can decide {share_or_more(decidable)}: save more with {OPTION}, "
-                "or compare with `pytest-gpubench ab`"
-            )
+        allowed = _allowed(tolerance, estimate)
+        if not is_due_to_samples or allowed < spread.decidable(alpha, *counts):
+            may_be_none = estimate.interval.low <= 1 <= estimate.interval.high
+            distance = allowed if may_be_none else abs(1 + allowed - estimate.ratio)
+            remedy = _more_sessions(spread, counts, alpha, distance)
     needed = 2 if parting.is_beyond_modes else parting.to_part or SAVED_SESSIONS  # which decide as much as more would
     width = spread.half_width(alpha, counts[0], max(needed, counts[1]))
     at_best = outcome_of(change_across(estimates, width), tolerance)
     is_reachable = at_best is Outcome.PASS or (at_best is Outcome.FAIL and parting.may_fail)
     further = max(needed - counts[1], 0) if outcome is not Outcome.PASS and is_reachable else 0
     return replace(estimate, doubt=parting.doubt, remedy=remedy, further=further)
+
+
+def _more_sessions(spread: ProcessSpread, counts: tuple[int, int], alpha: float, distance: float) -> str:
+    """Return what these sessions can decide, and the first way that can decide a change so far from the limit.
+
+    counts: of saved and of new sessions.
+    """
+    (old, new), many = counts, SAVED_SESSIONS
+    ways = (("measure", old, max(new, many)), ("save", max(old, many), new), ("save and measure", many, many))
+    helping = [how for how, *way in ways if tuple(way) != counts and spread.decidable(alpha, *way) <= distance]
+    advice = [f"{how} {many} with {OPTION}" for how in helping[:1]]
+    return (
+        f"processes of the same code differ by {format_share(spread.std)}, so {count(old, 'saved session')} and {new} "
+        f"new can decide {share_or_more(spread.decidable(alpha, *counts))}: "
+        f"{' or '.join([*advice, 'compare with `pytest-gpubench ab`'])}"
+    )
 
 
 @dataclass(frozen=True)

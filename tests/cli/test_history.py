@@ -78,7 +78,29 @@ def test_what_is_invalid_counts_for_nothing(command: Command) -> None:
     fill(ROOT, days=8)
     save_plain(9, slower=9, verdicts=(INVALID,))
     _, out, _ = command("history", "test_plain")
-    assert ("  INVALID" in out, "8 runs (alpha 0.01): no change found" in out) == (True, True)
+    assert ("  INVALID" in out, "8 runs (alpha 0.01): no change by 1.1 % or more found" in out) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("old_us", "new_us", "others", "found"),
+    [
+        (1.024, 1.056, (), "no change by 5.8 % or more found"),  # the next tick of the clock, of 32 ns
+        (1.024, 1.12, (), "1 change: from run 0008 on slower: 1.094 x"),
+        (100.0, 101.0, (), "no change by 1.1 % or more found"),
+        (100.0, 102.0, (), "1 change: from run 0008 on slower: 1.020 x"),
+        (100.0, 102.0, (0.98, 1.02), "no change by 7.5 % or more found"),
+        (100.0, 101.0, (1.0, 1.001), "1 change: from run 0008 on slower: 1.010 x"),
+    ],
+)
+def test_a_change_is_more_than_sessions_differ_by(
+    old_us: float, new_us: float, others: tuple[float, ...], found: str, command: Command
+) -> None:
+    """Days of one level follow each other: of values that are exchangeable each of these would be a change."""
+    for day in range(1, 15):
+        us = new_us if day >= 8 else old_us
+        now, *earlier = (record(Measurement(timing=timing_of((us * each,) * 20))) for each in (1.0, *others))
+        Storage(ROOT).save_each(dated(run(now, earlier=tuple(earlier)), day), "")
+    assert f"14 runs (alpha 0.01): {found}" in command("history", "*")[1]
 
 
 @pytest.mark.parametrize("slower", [True, False])
@@ -160,7 +182,7 @@ def test_a_new_machine_is_no_change_of_a_test_with_a_reference(command: Command)
         driver, uuid = ("999.1", "GPU-2") if is_new else ("570.1", "GPU-1")
         Storage(ROOT).save_each(compared(day, machine=1.1 if is_new else 1.0, driver=driver, uuid=uuid), "")
     _, out, _ = command("history", "softmax")
-    assert "14 runs (alpha 0.01): no change found" in out
+    assert "14 runs (alpha 0.01): no change by 1.6 % or more found" in out
     assert "; with its reference from run 0009 on slower: 1." in out
     (line,) = [line for line in out.splitlines() if line.startswith("0009")]
     assert "slower: 1." in line

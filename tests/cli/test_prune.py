@@ -45,6 +45,7 @@ def test_what_is_kept(words: tuple[str, ...], kept: list[int], command: Command)
     assert (status, err) == (0, "")
     assert [at for at, path in enumerate(paths) if path.exists()] == kept
     assert [str(path) in out for path in paths] == told == [not path.exists() for path in paths]
+    assert ("; 1 run with a name not looked at, which --named removes too\n" in out) is ("--named" not in words)
 
 
 def test_each_device_keeps_its_own_and_only_the_one_asked_for_is_pruned(command: Command) -> None:
@@ -94,8 +95,7 @@ def test_what_cannot_be_meant(word: str, said: str, command: Command, capsys: py
 
 
 def test_nothing_saved_is_nothing_to_remove(command: Command) -> None:
-    assert command("list", "--prune", "--keep=1") == (0, "nothing to remove; --named removes named runs, too\n", "")
-    assert command("list", "--prune", "--keep=1", "--named") == (0, "nothing to remove\n", "")
+    assert command("list", "--prune", "--keep=1") == (0, "nothing to remove\n", "")
 
 
 def test_what_cannot_be_removed_is_told(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,5 +105,5 @@ def test_what_cannot_be_removed_is_told(command: Command, monkeypatch: pytest.Mo
     (old,) = fill((9, ""))
     monkeypatch.setattr(Path, "unlink", refuse)
     status, out, err = command("list", "--prune", "--older-than=1d")
-    assert (status, out) == (2, "nothing to remove; --named removes named runs, too\n")
+    assert (status, out) == (2, "nothing to remove\n")
     assert f"{old} cannot be removed: Permission denied" in err

@@ -97,7 +97,7 @@ def test_an_undecided_limit_is_a_warning_on_the_line_of_its_test(bench_run: Benc
     (path,) = Path().glob("test_*.py")
     number = 1 + path.read_text().splitlines().index("def test_it(gpu_bench): gpu_bench(candidate)")
     assert line.startswith(f"::warning file={path.name},line={number},title=")
-    assert "cannot be judged" in line
+    assert "cannot be compared" in line
 
 
 def test_every_report_says_what_was_not_judged(bench_run: BenchRun) -> None:

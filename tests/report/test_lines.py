@@ -29,6 +29,15 @@ def warnings_of(records: list[TestRecord], settings: Settings = DEFAULTS) -> lis
 
 
 OPEN = judged(Outcome.INCONCLUSIVE)
+FULL, AGAINST_PAST = (
+    record(
+        Measurement(
+            timing=timing("a", 10.0, samples_us=(10.0,) * 10**4), verdicts=(verdict(limit, Outcome.INCONCLUSIVE),)
+        )
+    )
+    for limit in ("max_time_us=10", "max_regression=0.05")
+)
+LOOK = "look for what disturbs the GPU"
 
 
 @pytest.mark.parametrize(
@@ -39,9 +48,16 @@ OPEN = judged(Outcome.INCONCLUSIVE)
         (
             judged(*Outcome),
             Settings(),
-            "1 pass, 1 fail, 1 inconclusive (raise --gpu-bench-budget-s, reps= where a test gives it, or look for what "
-            "disturbs the GPU), 1 invalid (no number that can be trusted), 1 not judged",
+            "1 pass, 1 fail, 1 inconclusive, 1 invalid (no number that can be trusted), 1 not judged",
         ),
+        (OPEN, Settings(), f"1 inconclusive (raise --gpu-bench-budget-s, reps= where a test gives it, or {LOOK})"),
+        (
+            FULL,
+            Settings(),
+            f"1 inconclusive (give --gpu-bench-reps more than 10,000 reps, 1,280 to compare, or {LOOK})",
+        ),
+        (FULL, Settings(reps=10**4), f"1 inconclusive (raise --gpu-bench-reps, or {LOOK})"),
+        (AGAINST_PAST, Settings(), "1 inconclusive"),
         (OPEN, Settings(reps=10), "1 inconclusive (raise --gpu-bench-reps, or look for what disturbs the GPU)"),
         (judged(Outcome.FAIL, enforced=False), Settings(), "1 fail (not enforced: expected to fail)"),
     ],

@@ -39,6 +39,12 @@ def test_a_number_has_bounds(monkeypatch: pytest.MonkeyPatch, name: str, least: 
             given(number)
 
 
+@pytest.mark.parametrize(("given", "key"), [("func", "function"), ("fullfunc", "function"), ("param:n", "param:n")])
+def test_keys_of_pytest_benchmark_group_as_there(monkeypatch: pytest.MonkeyPatch, given: str, key: str) -> None:
+    monkeypatch.setenv("GPU_BENCH_GROUP_BY", given)
+    assert environment_settings().group_by == key
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_no_number_is_without_a_bound(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """A run that was asked for 10**400 reps would never end. What is no number is a text: a name, or a path."""

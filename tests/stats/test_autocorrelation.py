@@ -56,6 +56,7 @@ def bursts(rng: np.random.Generator, reps: int) -> Floats:
 )
 def test_independent_samples(samples: list[float], count: int) -> None:
     assert independent_for("median", samples) == count
+    assert independent_for("std", samples) <= count  # the squares of two modes are alike
 
 
 def test_the_order_of_time_decides() -> None:
@@ -72,6 +73,7 @@ def test_the_interval_leaves_out_the_share_of_fewer_samples() -> None:
     assert median_interval(samples, 0.05, 100) == median_interval(samples, 0.05) == (40, 61)
     assert median_interval(samples, 0.05, 10) == (20, 81)  # ranks 2 and 9 of ten
     assert median_interval(samples, 0.05, 5) is None
+    assert std_interval(samples, 0.05, 9) is None
     wide, narrow = present(std_interval(samples, 0.05, 20)), present(std_interval(samples, 0.05))
     assert wide.low < narrow.low < narrow.high < wide.high
 

@@ -324,14 +324,6 @@ def test_equal_arms_pass(model: Model) -> None:
     assert found[EQUAL].quads < 75 or model is SHARED
 
 
-@pytest.mark.parametrize("model", some(MODELS))
-def test_ten_percent_slower_is_told_in_24_calls(model: Model) -> None:
-    """Half of the sessions need the first look alone; today's GPUs are far quieter than most of the noises."""
-    if model is not SHARED:
-        votes = samples_of(model, next(sessions(model, TRIALS)), Scenario(1 / 1.1, 0.99))
-        assert np.median(verdicts(votes, 0.99, ALPHA).quads) == LOOKS[0]
-
-
 def preempted(rng: np.random.Generator, is_candidate: Bools, call_ms: float, slower: float, share: float) -> Floats:
     """Return the log times of calls, a share of which waits for 4 to 12 ms while others have the core."""
     own_ms = call_ms * np.where(is_candidate, slower, 1.0) * np.exp(0.01 * rng.standard_normal(is_candidate.shape))

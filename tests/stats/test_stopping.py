@@ -105,15 +105,6 @@ def test_precision_alone_is_not_worth_all_the_time(decided: bool, worth_reps: fl
     assert next_batch(spent, UNSTEADY, decided) == more
 
 
-@pytest.mark.parametrize("decided", [True, False])
-@pytest.mark.parametrize(
-    ("taken", "more"), [(MAX_REPS - MIN_REPS, MIN_REPS), (MAX_REPS - MIN_REPS + 1, 0), (MAX_REPS, 0), (MAX_REPS + 1, 0)]
-)
-def test_there_is_a_most_reps(taken: int, more: int, decided: bool) -> None:
-    imprecise = [1.0 + index for index in range(taken)]
-    assert next_batch(budget(precision=1e-9, max_time_s=1e9, spent_s=1.0), imprecise, decided) == more
-
-
 @pytest.mark.parametrize(
     ("spends", "spent_s", "cost_s"),
     [

@@ -1,14 +1,17 @@
-"""The rules for limits that ended without PASS, FAIL or INVALID."""
+"""The rules for limits that ended without PASS, FAIL or INVALID, and the order in which verdicts are told."""
 
+from functools import partial
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from pytest_gpubench import PastChange
 from pytest_gpubench.results.model import Outcome
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.verdict.ending import Ending, rule_for, unjudged
-from pytest_gpubench.verdict.limits import Limits
-from tests.results.measured import verdict
+from pytest_gpubench.verdict.limits import Limits, severity
+from tests.results.measured import alone, speedup_over, verdict
 
 
 @pytest.mark.parametrize(
@@ -72,3 +75,25 @@ NEVER = "was not judged by any measurement"
 def test_unjudged_limits(limits: dict[str, Any], verdicts: list[tuple[str, Outcome]], sentences: list[str]) -> None:
     found = [verdict(limit, outcome, f"{limit} so") for limit, outcome in verdicts]
     assert unjudged(Limits(**limits), found) == sentences
+
+
+FROM_WORST = (
+    ("nothing was measured", Outcome.INVALID),
+    ("max_kernels=1", Outcome.FAIL),  # exact
+    ("max_time_us=100", Outcome.FAIL),  # 3 times as long
+    ("max_regression=0.05", Outcome.FAIL),  # 1.5 times
+    ("compare_fail=median:60us", Outcome.FAIL),  # 1.2 times
+    ("min_speedup=1.0", Outcome.FAIL),  # 1.1 times
+    ("max_rel_std=0.05", Outcome.FAIL),
+    ("max_time_us=299", Outcome.INCONCLUSIVE),
+    ("max_time_us={'A100': 1}", Outcome.NOT_JUDGED),
+    ("max_kernels=9", Outcome.PASS),
+)
+
+
+def test_verdicts_are_told_from_the_worst_on() -> None:
+    change = PastChange(baseline="main", metric="median", ratio=1.575, interval=None, old_us=190.5)
+    item = structs.replace(alone(us=300), change=change, speedup=speedup_over(273, 0.91))
+    wanted = [verdict(limit, outcome) for limit, outcome in FROM_WORST]
+    backwards = wanted[::-1]
+    assert sorted(backwards, key=partial(severity, item)) == wanted

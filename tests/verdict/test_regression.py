@@ -28,7 +28,9 @@ def judged(estimate: ChangeEstimate, tolerance: str) -> Change:
     return judge_change(found, estimate, parse_tolerance(tolerance), "the baseline 'main'", *times_us)
 
 
-FEW = ChangeEstimate(1.5, None, "median", ALPHA, 289, 433.5, None, (5, 1))
+FEW, FEW_QUADS = (
+    ChangeEstimate(1.5, None, metric, ALPHA, 289, 433.5, None, (5, 1)) for metric in ("median", "speedup")
+)
 SLOWER, CLOSE = measured(1.081, 1.078, 1.084), measured(1.0502, 1.05004, 1.0504)
 
 
@@ -56,8 +58,9 @@ SLOWER, CLOSE = measured(1.081, 1.078, 1.084), measured(1.0502, 1.05004, 1.0504)
         (measured(1.02, 1.01, 1.03), "median:5%", "is slower than in the baseline 'main', within what is tolerated: "),
         (measured(0.9, 0.89, 0.91), "median:5%", "is faster than in the baseline 'main': 0.9000x"),
         (measured(2.0, 0.1, 10.0), "median:5%", "too close to tell: 2.000x [0.1000, 10.00] of its median"),
-        (FEW, "median:5%", "cannot be judged against what it was in the baseline 'main': 1.500x of its median, wanted"),
-        (FEW, "median:5%", "1 and 5 reps, too few for the 99.9 % interval: take at least 11 "),
+        (FEW, "median:5%", "cannot be compared with what it was in the baseline 'main': 1.500x of its median, wanted"),
+        (FEW, "median:5%", "1 and 5 reps, too few for the 99.9 % interval: take at least 11 reps in both)"),
+        (FEW_QUADS, "speedup:5%", "1 and 5 quads, too few for the 99.9 % interval: take at least 22 reps in both)"),
     ],
 )
 def test_sentences_say_what_was_found_and_wanted(estimate: ChangeEstimate, tolerance: str, words: str) -> None:

@@ -26,7 +26,7 @@ from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import COMMIT_ARMS, CommitArm
 from pytest_gpubench.verdict.saved_runs import with_change
 
-WORST_FIRST = (Outcome.FAIL, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
+WORST_FIRST = sorted(Outcome, key=lambda outcome: -outcome.badness)
 SIGNS = {Outcome.FAIL: CROSS, Outcome.INVALID: CROSS, Outcome.INCONCLUSIVE: WARNING, Outcome.PASS: TICK}
 TITLE = "## Performance of HEAD against BASE"
 COMMENT_BYTES = 60_000
@@ -76,7 +76,7 @@ def report_lines(changes: Sequence[Change]) -> list[str]:
 
 
 def _worst_first(changes: Sequence[Change]) -> list[Change]:
-    return sorted(changes, key=lambda each: WORST_FIRST.index(each.outcome))
+    return sorted(changes, key=lambda each: (-each.outcome.badness, -each.estimate.ratio if each.estimate else 0.0))
 
 
 def _counts(changes: Sequence[Change]) -> str:

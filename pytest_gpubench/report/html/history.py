@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_gpubench.report.html.numbers import five_digits, rounded
-from pytest_gpubench.report.rows import WORTH_TELLING
 from pytest_gpubench.results.counterpart import RunKey
 from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.stats.changepoints import change_points
+from pytest_gpubench.stats.process_spread import sessions_differ_by
 from pytest_gpubench.stats.summary import quartiles
+from pytest_gpubench.verdict.decision import tick_shares
 
 ALPHA = 0.005
 """The chance that a history without a change is said to have one; of less, many more random orders are needed."""
@@ -45,13 +46,13 @@ class OlderRuns:
         ratios = [each.speedup.ratio for each in known if each.speedup and 0 < each.speedup.ratio < math.inf]
         has_ratios = len(ratios) == len(known)
         values = [1 / ratio for ratio in ratios] if has_ratios else [each.timing.median_us for each in known]
+        ticks = tick_shares(item, "speedup" if has_ratios else "median")
         return {
             "past": past,
             "by": "speedup" if has_ratios else "",
             "changes": [
                 [places[each.index - 1], places[each.index], five_digits(each.ratio)]
-                for each in change_points(values, ALPHA)
-                if abs(math.log(each.ratio)) > math.log(1 + WORTH_TELLING)
+                for each in change_points(values, ALPHA, sessions_differ_by((), ticks, ALPHA))
             ],
         }
 

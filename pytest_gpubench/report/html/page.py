@@ -17,7 +17,7 @@ from pytest_gpubench.report.html.history import OlderRuns, trend
 from pytest_gpubench.report.html.measured import Measured, page_numbers
 from pytest_gpubench.report.html.numbers import five_digits, sizes_in
 from pytest_gpubench.report.plot.panels import is_log_axis, tones_of
-from pytest_gpubench.report.rows import FROM_BEST, Row, fold, is_loose, reference_index, split
+from pytest_gpubench.report.rows import Row, fold, is_loose, reference_index, split
 from pytest_gpubench.report.sweeps import LIMIT_OF_METRIC, Sweep, rate_metric, sweeps_of
 from pytest_gpubench.results.counterpart import by_run_key
 from pytest_gpubench.results.kernels import distinct_names
@@ -128,7 +128,7 @@ def _row_content(index: int, row: Row, place: int, reference: int | None) -> dic
     found = {"test": index, "item": place, "more": row.hidden, "soft": False}
     if not verdicts:
         return found | {"status": "measured" if row.timing.measured else "unmeasured"}
-    worst = max(verdicts, key=lambda verdict: (FROM_BEST.index(verdict.outcome), verdict.enforced))
+    worst = max(verdicts, key=lambda verdict: (verdict.outcome.badness, verdict.enforced))
     return found | {"status": worst.outcome.value, "soft": is_loose(worst)}
 
 

@@ -25,6 +25,11 @@ class Outcome(str, Enum):
     NOT_JUDGED = "not judged"
     """The limit says nothing about this device."""
 
+    @property
+    def badness(self) -> int:
+        """0 for PASS, and more for what is worse."""
+        return ("pass", "not judged", "inconclusive", "fail", "invalid").index(self.value)
+
 
 VALIDITY = "validity"
 """The kind of a verdict on the test as a whole: there is no number that is known to be right."""

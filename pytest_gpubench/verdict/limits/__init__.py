@@ -1,13 +1,17 @@
 """The limits of the `perf` mark: a file for each kind, which has a class for each limit; here those of one test."""
 
 import ast
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.limits import as_written, plain_limit
-from pytest_gpubench.results.model import Outcome, Timing, Verdict
+from pytest_gpubench.results.model import Measurement, Outcome, Timing, Verdict
 from pytest_gpubench.units import repr_of
 from pytest_gpubench.verdict.limits import counters, exact, multiprocessor, rate, regression, resources, speedup, time
 from pytest_gpubench.verdict.limits.base import Limit, Need, Seen, Stage
@@ -87,6 +91,23 @@ def number_for(verdict: Verdict, timing: Timing) -> float | None:
     """Return the number of a limit, of one per candidate or per GPU the one for this timing; None where it has none."""
     limit = limit_of(verdict)
     return None if limit is None else limit.number(timing)
+
+
+def severity(item: Measurement, verdict: Verdict) -> tuple[int, bool, float]:
+    """Return the key that sorts verdicts on measurements, the worst first: the order in which everything tells them.
+
+    By outcome; then broken limits that are exact, those on a time by the part they are missed by, and the others.
+    """
+    limit = limit_of(verdict) if verdict.outcome is Outcome.FAIL and item.timing.measured else None
+    missed = math.nan if limit is None else limit.missed_by(item)
+    is_exact = limit is not None and limit.stage in ("structure", "counters")
+    return -verdict.outcome.badness, not is_exact, math.inf if math.isnan(missed) else -missed
+
+
+def worst_first(item: Measurement) -> Measurement:
+    """Return a measurement with its verdicts from the worst on; itself where they are."""
+    verdicts = tuple(sorted(item.verdicts, key=partial(severity, item)))
+    return item if verdicts == item.verdicts else msgspec.structs.replace(item, verdicts=verdicts)
 
 
 @dataclass

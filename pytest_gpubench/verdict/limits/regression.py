@@ -1,11 +1,12 @@
 """The limit on the change since a saved run: a keyword of the mark, and an option; `verdict.regression` judges it."""
 
+import math
 from typing import Any
 
 from pytest_gpubench.limits import fraction_below_one
 from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.stats.tolerance import RegressionTolerance, parse_tolerance
-from pytest_gpubench.verdict.limits.base import Limit, Need
+from pytest_gpubench.verdict.limits.base import Limit, Need, share_missed
 
 
 class MaxRegression(Limit):
@@ -41,6 +42,12 @@ class MaxRegression(Limit):
         if metric == "speedup":
             return f"speedup >= -{100 - 100 / (1 + tolerance.margin):.2g} %"
         return f"{metric} <= +{100 * tolerance.margin:.10g} %"
+
+    def missed_by(self, item: Measurement) -> float:
+        if item.change is None:
+            return math.nan
+        allowed = self.value.margin or (self.value.absolute_us or 0.0) / item.change.old_us
+        return share_missed(item.change.ratio, 1 + allowed)
 
 
 class CompareFail(MaxRegression):

@@ -9,7 +9,7 @@ from pytest_gpubench.results.model import Measurement, Outcome, Speedup, Timing,
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, least_reps, speedup_of
 from pytest_gpubench.units import choose_time_unit, count, format_time, ratio_text, round_to_digits
 from pytest_gpubench.verdict.decision import Judged, at_least, judged_by
-from pytest_gpubench.verdict.limits.base import Limit, Seen, only, share_missed
+from pytest_gpubench.verdict.limits.base import Limit, RecordedTotals, Seen, only, share_missed
 
 
 class MinSpeedup(Limit):
@@ -52,7 +52,7 @@ class MinWeightedSpeedup(Limit):
         outcome, unit = at_least(totals.interval, wanted), choose_time_unit([totals.reference_us])
         few = " with too few reps of some" if totals.interval is None else ""
         return outcome, (
-            f"the total of {count(totals.calls, 'recorded call')} is {_speedup_words(totals.ratio, outcome)} the "
+            f"the total of {count(totals.calls, 'recorded call')} is {_speedup_words(totals, outcome)} the "
             f"reference: {self.found(seen)}, wanted at least {wanted:.10g}x "
             f"({format_time(totals.reference_us / totals.ratio, unit)} against "
             f"{format_time(totals.reference_us, unit)}, {judged_by(count(totals.shapes, 'shape') + few, seen.alpha)})"
@@ -74,19 +74,19 @@ def speedup_verdict(label: str, speedup: Speedup, candidate_us: float, wanted: f
     unit, found = choose_time_unit([candidate_us]), ratio_text(speedup.ratio, speedup.interval, limit=wanted)
     needed = "" if speedup.interval else f"{least_reps(speedup.alpha)} reps"
     told = (
-        f"{label} is {_speedup_words(speedup.ratio, outcome)} {speedup.reference}: {found}, wanted at least "
+        f"{label} is {_speedup_words(speedup, outcome)} {speedup.reference}: {found}, wanted at least "
         f"{wanted:.10g}x ({format_time(candidate_us, unit)} against {format_time(speedup.reference_us, unit)}, "
         f"{judged_by(count(speedup.quads, 'quad'), speedup.alpha, needed)})"
     )
     return Verdict(kind=MinSpeedup.name, asked=repr(wanted), outcome=outcome, sentence=told, enforced=enforced)
 
 
-def _speedup_words(ratio: float, outcome: Outcome) -> str:
+def _speedup_words(found: Speedup | RecordedTotals, outcome: Outcome) -> str:
     if outcome is Outcome.INCONCLUSIVE:
-        return "too close to tell against"
-    if outcome is Outcome.PASS and round_to_digits(ratio, 4) == "1.000":
+        return "not to be judged against" if found.interval is None else "too close to tell against"
+    if outcome is Outcome.PASS and round_to_digits(found.ratio, 4) == "1.000":
         return "as fast as"
-    if ratio < 1:
+    if found.ratio < 1:
         return "slower than"
     return "faster than" if outcome is Outcome.PASS else "not fast enough against"
 

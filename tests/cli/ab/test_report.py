@@ -26,15 +26,15 @@ def test_the_worst_is_told_first_and_what_does_not_count_says_why(
     assert compare(git, base, head) == 1
     *lines, last = capsys.readouterr().out.splitlines()
     assert [line.partition(": ")[0] for line in lines] == [
+        "INVALID       tests/test_a.py::test_beside [beside]",
         "FAIL          tests/test_a.py::test_slow [slow]",
         "              with it",
-        "INVALID       tests/test_a.py::test_beside [beside]",
         "INCONCLUSIVE  tests/test_a.py::test_shaky [shaky]",
         "NOT JUDGED    tests/test_a.py::test_new",
         "PASS          tests/test_a.py::test_fast [fast]",
     ]
-    assert lines[1].endswith("with it: executes 2.0x the instructions: 10,000 -> 20,000")
-    counts = "3 measurements compared: 1 fail, 1 invalid, 1 inconclusive, 1 not judged, 1 pass"
+    assert lines[2].endswith("with it: executes 2.0x the instructions: 10,000 -> 20,000")
+    counts = "3 measurements compared: 1 invalid, 1 fail, 1 inconclusive, 1 not judged, 1 pass"
     assert last == f"gpu_bench: {counts}"
     told = COMMENT.read_text()
     title, _, old, new, *_ = told.splitlines()
@@ -43,7 +43,7 @@ def test_the_worst_is_told_first_and_what_does_not_count_says_why(
     assert new.startswith("- HEAD: the working tree")
     rows = re.findall(r"^\| (.*) \|$", told, re.MULTILINE)
     assert [row.split(" | ")[0] for row in rows if "test_" in row] == [
-        *("❌ FAIL", "❌ INVALID", "⚠️ INCONCLUSIVE", "NOT JUDGED"),
+        *("❌ INVALID", "❌ FAIL", "⚠️ INCONCLUSIVE", "NOT JUDGED"),
         *("❌ FAIL", "⚠️ INCONCLUSIVE", "✅ PASS"),
     ]
     assert "<br>with it: executes 2.0x the instructions: 10,000 -&#62; 20,000 |" in told
