@@ -75,7 +75,7 @@ BAD_CALLS = {
 BAD_LINES = {
     "gpu_bench(3)": "gpu_bench needs a function to call, found int: write gpu_bench(f, x)",
     "gpu_bench(print)": "timer='scripted' needs samples: decorate 'print' with @scripted(samples_us=[[]...[]])",
-    "gpu_bench.measure(lambda: gpu_bench(fast), label='out')": "'fast' cannot be measured while 'out' is: *",
+    "gpu_bench.measure(lambda: gpu_bench(fast), label='out')": "'fast' cannot be measured while 'out' of * is: *",
     "gpu_bench.stats": "there is no gpu_bench.stats: read the Timing that gpu_bench(f, x) returns: timing.median_us",
     "gpu_bench.pedantic(fast)": "there is no gpu_bench.pedantic: write gpu_bench.measure(f, args, kwargs, setup=*",
     "gpu_bench.mesure(fast)": "there is no gpu_bench.mesure: did you mean measure[?]",

@@ -128,8 +128,9 @@ def test_so_much_memory_is_no_image(
         return read(self, address, asked)
 
     monkeypatch.setattr(ProcessMemory, "read", noting)
-    assert memory.image_at(kept(bytes(image))) == b""
+    found = memory.image_at(kept(bytes(image)))
     assert (max(sizes) > size) is is_read
+    assert is_read or found == b"", "what lies behind it is no part of it"
 
 
 def test_memory_that_is_not_there_is_empty(memory: ProcessMemory) -> None:

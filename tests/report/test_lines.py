@@ -13,7 +13,7 @@ from pytest_gpubench.report.terminal import summary_lines
 from pytest_gpubench.results.model import Outcome, TestRecord
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
-from tests.results.measured import arms, clocked, record, speedup_over, unmeasured, verdict
+from tests.results.measured import arms, clocked, record, speedup_over, timing, unmeasured, verdict
 
 DEFAULTS = Settings()
 
