@@ -106,6 +106,9 @@ class Worker:
         sets = [rebuild(structure, each) for each in views(memory, given)]
         function = _blank(like, self.device) if blank else self.function
         self.runner = Runner(function, sets, self.device, self.set_aside_bytes)
+        for each in files:
+            os.close(each)
+        gc.collect()  # the runner of the case before refers to itself, and has its memory
 
     def do_first(self) -> Reply:
         """Call once."""

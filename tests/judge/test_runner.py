@@ -1,8 +1,10 @@
 """The calls of one arm."""
 
+import gc
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from tempfile import TemporaryFile
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,8 +16,10 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import runner as runner_module
 from pytest_gpubench.judge.channel import Channel
 from pytest_gpubench.judge.layout import describe, place
+from pytest_gpubench.judge.memory import make_file
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.worker import Worker
+from pytest_gpubench.timing.base import collection_off
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.rounds import Sample
 from tests.timing.fakes import rep
@@ -86,13 +90,36 @@ def test_a_call_that_never_rests_tells_its_tax_too(monkeypatch: pytest.MonkeyPat
     assert runner.idle_s == pytest.approx(2.9e-3)
 
 
+@pytest.fixture
+def worker() -> Worker:
+    return Worker(cast(Channel, None), "cpu", 0, torch.get_num_threads())
+
+
+def begin_case(worker: Worker) -> None:
+    layout = place([torch.ones(2)], 1)
+    given = {"structure": describe(torch.ones(2), "")[0], "layout": layout, "outputs": layout}
+    worker.do_case(make_file(2 * layout.size), **given, handle="", blank=False)
+
+
 def test_a_process_knows_what_was_set_aside_before_it_ran_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     amounts = iter([9 * 2**20, 31 * 2**20, 31 * 2**20])
     monkeypatch.setattr("pytest_gpubench.judge.worker.persisting_bytes", lambda driver: next(amounts))
-    worker, layout = Worker(cast(Channel, None), "cpu", 0, torch.get_num_threads()), place([torch.ones(2)], 1)
+    worker = Worker(cast(Channel, None), "cpu", 0, torch.get_num_threads())
     for _ in range(2):
-        with TemporaryFile() as file:
-            file.truncate(2 * layout.size)
-            given = {"structure": describe(torch.ones(2), "")[0], "layout": layout, "outputs": layout}
-            worker.do_case(file.fileno(), **given, handle="", blank=False)
+        begin_case(worker)
         assert worker.runner.set_aside_bytes == 9 * 2**20
+
+
+def test_a_process_has_the_memory_of_its_last_case_alone(worker: Worker) -> None:
+    """It counts as memory of the candidate, and a spec may have many cases: one open file, mapped."""
+
+    def held() -> tuple[int, int]:
+        links = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+        return sum("memfd:gpu_bench" in each for each in links), Path("/proc/self/maps").read_text().count("memfd:gpu")
+
+    gc.collect()
+    before = held()
+    with collection_off():
+        for _ in range(3):
+            begin_case(worker)
+        assert held() == (before[0] + 1, before[1] + 1)
