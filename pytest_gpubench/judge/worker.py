@@ -33,6 +33,7 @@ from pytest_gpubench.judge.layout import copy_elements, describe, leaf_of, rebui
 from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, map_file
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
+from pytest_gpubench.results.kernels import distinct_names
 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 from pytest_gpubench.timing.windows import kernel_list
 
@@ -139,7 +140,8 @@ class Worker:
         reps = self.runner.end()
         gc.enable()
         found = kernel_list(reps[0].records) if reps else {}
-        kernels = [(name[:LONGEST_KERNEL], launches) for name, launches in found.items()][:MOST_KERNELS]
+        names = distinct_names(found)
+        kernels = [(names[name][:LONGEST_KERNEL], launches) for name, launches in found.items()][:MOST_KERNELS]
         return Reply(kind="done", samples_us=[rep.elapsed_us for rep in reps], kernels=kernels)
 
     def do_queue(self, calls: int, first: int) -> None:

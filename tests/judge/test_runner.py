@@ -19,7 +19,7 @@ from pytest_gpubench.judge.layout import describe, place
 from pytest_gpubench.judge.memory import make_file
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.worker import Worker
-from pytest_gpubench.timing.base import collection_off
+from pytest_gpubench.timing.base import Record, Rep, collection_off
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.rounds import Sample
 from tests.timing.fakes import rep
@@ -123,3 +123,11 @@ def test_a_process_has_the_memory_of_its_last_case_alone(worker: Worker) -> None
         for _ in range(3):
             begin_case(worker)
         assert held() == (before[0] + 1, before[1] + 1)
+
+
+def test_kernels_are_told_by_names_that_differ(worker: Worker) -> None:
+    """Of torch's, the first 80 characters are the same."""
+    names = [f"void elementwise_kernel<{20 * '4, '}{each}Functor<float> >(int)" for each in ("Mul", "Div")]
+    records = tuple(Record(name, "kernel", 0, 1000) for name in names)
+    worker.runner = cast(Runner, SimpleNamespace(end=lambda: [Rep(2.0, records)]))
+    assert worker.do_end().kernels == [(f"elementwise_kernel<{each}Functor>", 1) for each in ("Mul", "Div")]
