@@ -28,10 +28,11 @@ def make_file(size: int) -> int:
 
 
 def map_file(descriptor: int) -> "torch.Tensor":
-    """Return the bytes of a memory file."""
+    """Return the bytes of a memory file, which stay when it is closed: Python's mmap would keep it open."""
     import torch
 
-    return torch.frombuffer(mmap.mmap(descriptor, os.fstat(descriptor).st_size), dtype=torch.uint8)
+    size = os.fstat(descriptor).st_size
+    return torch.from_file(f"/proc/self/fd/{descriptor}", shared=True, size=size, dtype=torch.uint8)
 
 
 # a GPU
