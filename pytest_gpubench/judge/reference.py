@@ -12,8 +12,8 @@ from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.leaves import flatten, map_leaves, tensors_of
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.judge.judgement import Ended
 from pytest_gpubench.judge.layout import describe, span_of, spans_like
-from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.spec import Case, Spec

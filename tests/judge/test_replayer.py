@@ -11,9 +11,8 @@ import pytest
 
 from pytest_gpubench import BadFile
 from pytest_gpubench.judge import replayer as replayer_module
-from pytest_gpubench.judge.judgement import CaseJudgement
+from pytest_gpubench.judge.judgement import CaseJudgement, Ended
 from pytest_gpubench.judge.judging import Judge
-from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.replayer import Replayer, read_file, saved_by
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.judge.judgement import Time, time_of
-from pytest_gpubench.judge.process import Ended
+from pytest_gpubench.judge.judgement import Ended, Time, time_of
 from pytest_gpubench.judge.trial import Reps, Rules, Trial
 from pytest_gpubench.judge.witness import ReplayCost
 from pytest_gpubench.results.model import Outcome
