@@ -19,7 +19,7 @@ from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.channel import LONGEST_TEXT, TICK_S, Broken, Channel, Closed, Reply, decode_reply
-from pytest_gpubench.judge.held import TooMuch, Watch, members_of
+from pytest_gpubench.judge.held import Watch, members_of
 from pytest_gpubench.judge.isolation import environment, library_folders
 from pytest_gpubench.judge.judgement import Ended
 from pytest_gpubench.judge.template import Template
@@ -199,10 +199,7 @@ class Process:
         """Raise Ended where it has taken too long, or too much."""
         if time.monotonic() > self._deadline_s:
             raise Ended("timeout", f"the candidate did not answer within {self.allowed_s:g} s")
-        try:
-            self._watch.look()
-        except TooMuch as error:
-            raise Ended(*error.args) from None
+        self._watch.look()
 
     def _death(self) -> Ended:
         """Return the error that says how it ended."""
