@@ -198,20 +198,24 @@ class ReadyCase:
 
     def warm(self) -> "ReadyCase":
         """Make it ready for timing, and return it; raise UnfairComparison where no computing is needed to be right."""
-        import torch
-
         self.reference.begin_case(self.example, 1)
-        before, fair = copied(self.example), list[tuple[Any, ...]]()
-        for seed in FAIR_SEEDS:
-            fair += self._inputs(seed)
-            pairs = zip(spans_like(before, before), spans_like(before, self.example), strict=True)
-            if not all(torch.equal(one.view(torch.uint8), now.view(torch.uint8)) for one, now in pairs):
-                raise BadRequest("inputs of the spec overwrite earlier ones: return new tensors for each seed")
-        self.reference.check_fair(*fair)
+        self.reference.check_fair(*self._fair_inputs())  # freed before the reference is warmed
         self.reference.runner.warm()
         saved = "" if self.device.type == "cpu" else saved_call(self.reference.runner, self.device)
         self.saved = saved if isinstance(saved, bytes) else b""
         return self
+
+    def _fair_inputs(self) -> list[tuple[Any, ...]]:
+        """Return inputs from the same seeds each time; raise BadRequest where drawing them changes earlier ones."""
+        import torch
+
+        before, found = copied(self.example), list[tuple[Any, ...]]()
+        for seed in FAIR_SEEDS:
+            found += self._inputs(seed)
+            pairs = zip(spans_like(before, before), spans_like(before, self.example), strict=True)
+            if not all(torch.equal(one.view(torch.uint8), now.view(torch.uint8)) for one, now in pairs):
+                raise BadRequest("inputs of the spec overwrite earlier ones: return new tensors for each seed")
+        return found
 
     @property
     def name(self) -> str:
