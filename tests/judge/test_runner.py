@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -91,7 +92,10 @@ def test_a_call_that_never_rests_tells_its_tax_too(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def worker() -> Worker:
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    """Return one that finds more of the cache set aside each time that it asks, from 9 bytes on."""
+    amounts = count(9)
+    monkeypatch.setattr("pytest_gpubench.judge.worker.persisting_bytes", lambda driver: next(amounts))
     return Worker(cast(Channel, None), "cpu", 0, torch.get_num_threads())
 
 
@@ -101,28 +105,24 @@ def begin_case(worker: Worker) -> None:
     worker.do_case(make_file(2 * layout.size), **given, handle="", blank=False)
 
 
-def test_a_process_knows_what_was_set_aside_before_it_ran_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    amounts = iter([9 * 2**20, 31 * 2**20, 31 * 2**20])
-    monkeypatch.setattr("pytest_gpubench.judge.worker.persisting_bytes", lambda driver: next(amounts))
-    worker = Worker(cast(Channel, None), "cpu", 0, torch.get_num_threads())
+def test_a_process_knows_what_was_set_aside_before_it_ran_a_candidate(worker: Worker) -> None:
     for _ in range(2):
         begin_case(worker)
-        assert worker.runner.set_aside_bytes == 9 * 2**20
+        assert worker.runner.set_aside_bytes == 9
 
 
 def test_a_process_has_the_memory_of_its_last_case_alone(worker: Worker) -> None:
     """It counts as memory of the candidate, once: a file is mapped, and none is open."""
 
     def held() -> tuple[int, int]:
-        links = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
-        return sum("memfd:gpu_bench" in each for each in links), Path("/proc/self/maps").read_text().count("memfd:gpu")
+        return Path("/proc/self/maps").read_text().count("memfd:gpu_bench"), len(os.listdir("/proc/self/fd"))
 
     gc.collect()
-    before = held()
+    mapped, are_open = held()
     with collection_off():
         for _ in range(3):
             begin_case(worker)
-        assert held() == (before[0], before[1] + 1)
+        assert held() == (mapped + 1, are_open)
 
 
 def test_kernels_are_told_by_names_that_differ(worker: Worker) -> None:
