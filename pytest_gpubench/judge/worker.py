@@ -140,8 +140,8 @@ class Worker:
         reps = self.runner.end()
         gc.enable()
         found = kernel_list(reps[0].records) if reps else {}
-        names = distinct_names(found)
-        kernels = [(names[name][:LONGEST_KERNEL], launches) for name, launches in found.items()][:MOST_KERNELS]
+        names = [*distinct_names(found).items()][:MOST_KERNELS]
+        kernels = [(text[:LONGEST_KERNEL], found[name]) for name, text in names]
         return Reply(kind="done", samples_us=[rep.elapsed_us for rep in reps], kernels=kernels)
 
     def do_queue(self, calls: int, first: int) -> None:
