@@ -2,7 +2,6 @@
 
 import ctypes
 import fcntl
-import mmap
 import os
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ GRANULE = 2**21
 def make_file(size: int) -> int:
     """Return the descriptor of a new memory file of fixed size: readers of a shortened one would crash."""
     descriptor = os.memfd_create("gpu_bench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(descriptor, max(size, mmap.PAGESIZE))
+    os.ftruncate(descriptor, max(size, 1))
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return descriptor
 

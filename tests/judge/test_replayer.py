@@ -51,11 +51,6 @@ def test_a_call_is_what_the_candidate_wrote_or_its_reason(tmp_path: Path) -> Non
     assert saved_by(Candidate(tmp_path, [], "it waits\x1b[2J")) == r"it waits\x1b[2J"  # type: ignore[arg-type]
 
 
-def test_calls_on_a_cpu_are_not_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Candidate, "gpu", None)
-    assert saved_by(Candidate(tmp_path, [])) == "only calls on a GPU can be replayed"  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     "make",
     [
