@@ -141,8 +141,8 @@ class Reference:
         """Raise UnfairComparison where zeros, an input, or the result of other inputs would be right."""
         if not describe(second, "the inputs")[1]:
             raise UnfairComparison("the spec has no tensors as inputs: a candidate may compute once and remember")
-        one, another = ([tensor.shape for tensor in self.outputs(each)] for each in (first, second))
-        if one != another:
+        shape, *others = ([tensor.shape for tensor in self.outputs(each)] for each in (first, second, *self.sets))
+        if any(each != shape for each in others):
             raise BadRequest(
                 "the reference's outputs differ in shape from seed to seed, and a candidate's are read from memory for "
                 "outputs of one shape: let the reference return what has the same shape for all seeds of a case"
