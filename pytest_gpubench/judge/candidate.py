@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.gpu.device import Device, new_event
 from pytest_gpubench.judge.channel import Leaf
+from pytest_gpubench.judge.judgement import Ended
 from pytest_gpubench.judge.layout import (
     Node,
     as_it_lay,
@@ -31,7 +32,7 @@ from pytest_gpubench.judge.layout import (
     views,
 )
 from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, make_file, map_file
-from pytest_gpubench.judge.process import STOP_S, Ended, Process
+from pytest_gpubench.judge.process import STOP_S, Process
 from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.peaks import copy_bandwidth

@@ -16,7 +16,7 @@ LONGEST_BYTES = 200_000
 """The size of a socket's buffer, unless the system is told otherwise."""
 LONGEST_TEXT = 2000
 """The longest text of a candidate in a judgement: its error, or the end of what it printed."""
-LONGEST_KERNEL, MOST_KERNELS = 80, 20
+LONGEST_KERNEL, MOST_KERNELS = 500, 20
 """The characters of a kernel's name and the kernels that a judgement has."""
 TICK_S = 0.05
 """The time between two checks of the deadline and of memory while waiting for a message."""

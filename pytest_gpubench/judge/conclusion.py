@@ -72,9 +72,9 @@ def concluded(case: CaseJudgement, judges: Judges, device: DeviceFacts) -> CaseJ
 
 def worst_of(verdicts: Sequence[Verdict], words: str) -> tuple[Status, str]:
     """Return what verdicts come to: a status and its reason. words: the reason where there are none."""
-    open_ones = [each for each in verdicts if each.outcome is not Outcome.PASS]
-    for each in sorted(open_ones, key=lambda each: each.outcome is not Outcome.FAIL)[:1]:
-        return "fail" if each.outcome is Outcome.FAIL else "inconclusive", each.sentence
+    worst = max(verdicts, key=lambda each: each.outcome.badness, default=None)
+    if worst is not None and worst.outcome is not Outcome.PASS:
+        return "fail" if worst.outcome is Outcome.FAIL else "inconclusive", worst.sentence
     return "pass", "; ".join(each.sentence for each in verdicts) or words
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from pytest_gpubench.gpu.foreign import read_gpu
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.processes import stat_fields
+from pytest_gpubench.judge.judgement import Ended
 from pytest_gpubench.units import format_bytes
 
 MOST_PROCESSES = 256
@@ -28,13 +29,9 @@ HIDDEN = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 """Errors for what is there and cannot be looked at; by the others it is gone."""
 
 
-class TooMuch(Exception):
-    """Raised for what a candidate may not have, with the status that this means and the reason."""
-
-
 @dataclass
 class Watch:
-    """A look at a group of processes and its folder; raises TooMuch where it has more than it may have."""
+    """A look at a group of processes and its folder; raises Ended where it has more than it may have."""
 
     group: int
     box: Path
@@ -48,7 +45,7 @@ class Watch:
         """Look at it; at what takes long once in a while."""
         members = members_of(self.group)
         if len(members) > MOST_PROCESSES:
-            raise TooMuch("refused", f"the candidate has {len(members)} processes, and may have {MOST_PROCESSES}")
+            raise Ended("refused", f"the candidate has {len(members)} processes, and may have {MOST_PROCESSES}")
         own = [*map(_bytes_of, members)]
         self._refuse_more("memory", max(own, default=0))
         if (now_s := time.monotonic()) > self._looked_s:
@@ -72,7 +69,7 @@ class Watch:
     def _refuse_more(self, what: str, used: int) -> None:
         if used > self.memory_bytes:
             asked = format_bytes(self.memory_bytes)
-            raise TooMuch("out_of_memory", f"the candidate took {format_bytes(used)} of {what}, and may take {asked}")
+            raise Ended("out_of_memory", f"the candidate took {format_bytes(used)} of {what}, and may take {asked}")
 
 
 def members_of(group: int) -> list[Path]:
@@ -108,7 +105,7 @@ def _bytes(path: Path, *names: str) -> int:
 def _bytes_without_process(processes: Sequence[Path]) -> int:
     """Return what open files hold that no process's memory and no folder has: deleted ones, sockets and pipes.
 
-    Raises TooMuch where a process hides them.
+    Raises Ended where a process hides them.
     """
     found: dict[tuple[int, int], int] = {}
     for process in processes:
@@ -119,9 +116,7 @@ def _bytes_without_process(processes: Sequence[Path]) -> int:
                     found[facts.st_dev, facts.st_ino] = _unnamed_bytes(facts)
         except OSError as error:
             if error.errno in HIDDEN and _bytes_of(process):  # it lives
-                raise TooMuch(
-                    "refused", f"the candidate has a process that hides its files ({error.strerror})"
-                ) from None
+                raise Ended("refused", f"the candidate has a process that hides its files ({error.strerror})") from None
     return sum(found.values())
 
 
@@ -132,7 +127,7 @@ def _unnamed_bytes(facts: os.stat_result) -> int:
 
 
 def _bytes_in(folder: Path) -> int:
-    """Return the size of the files in a folder; raise TooMuch where they are too many, or one cannot be looked at."""
+    """Return the size of the files in a folder; raise Ended where they are too many, or one cannot be looked at."""
     total, found = 0, 0
     waiting = [folder]
     while waiting:
@@ -141,7 +136,7 @@ def _bytes_in(folder: Path) -> int:
                 for entry in entries:
                     found += 1
                     if found > MOST_FOLDERS_AND_FILES:
-                        raise TooMuch(
+                        raise Ended(
                             "refused", f"the candidate made more than {MOST_FOLDERS_AND_FILES} folders and files"
                         )
                     if entry.is_dir(follow_symlinks=False):
@@ -151,7 +146,7 @@ def _bytes_in(folder: Path) -> int:
                         total += 512 * entry.stat(follow_symlinks=False).st_blocks
         except OSError as error:
             if error.errno in HIDDEN:
-                raise TooMuch(
+                raise Ended(
                     "refused", f"the candidate made a folder that cannot be looked at ({error.strerror})"
                 ) from None
     return total

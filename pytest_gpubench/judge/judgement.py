@@ -7,8 +7,10 @@ from typing import Literal, get_args
 
 import msgspec
 
+from pytest_gpubench.judge.channel import LONGEST_TEXT
 from pytest_gpubench.results.model import DeviceFacts, Verdict
 from pytest_gpubench.stats.summary import Interval, median_interval
+from pytest_gpubench.units import shortened
 
 VERSION = 4
 Status = Literal[
@@ -18,6 +20,14 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 """From the best to the worst, which counts where there are several cases."""
 TIMED = STATUSES[:3]
 """The statuses of a candidate that is right and was timed."""
+
+
+class Ended(Exception):
+    """Raised to end the judging of a candidate: with its status, and why."""
+
+    def __init__(self, status: Status, reason: str, detail: str = "") -> None:
+        self.status, self.reason, self.detail = status, shortened(reason, LONGEST_TEXT), shortened(detail, LONGEST_TEXT)
+        super().__init__(self.reason)
 
 
 class Stopwatch:

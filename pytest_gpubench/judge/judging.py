@@ -21,8 +21,7 @@ from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.gpu.turn import turn_at
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import PROCESSES, confirmed, fails_closely
-from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Judgement, Stopwatch
-from pytest_gpubench.judge.process import Ended
+from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Ended, Judgement, Stopwatch
 from pytest_gpubench.judge.process_pool import MEMORY_BYTES, ProcessPool
 from pytest_gpubench.judge.reference import ReadyCase, case_name
 from pytest_gpubench.judge.replayer import Replayer, saved_by

@@ -2,7 +2,6 @@
 
 import ctypes
 import fcntl
-import mmap
 import os
 from typing import TYPE_CHECKING
 
@@ -22,16 +21,17 @@ GRANULE = 2**21
 def make_file(size: int) -> int:
     """Return the descriptor of a new memory file of fixed size: readers of a shortened one would crash."""
     descriptor = os.memfd_create("gpu_bench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(descriptor, max(size, mmap.PAGESIZE))
+    os.ftruncate(descriptor, max(size, 1))
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return descriptor
 
 
 def map_file(descriptor: int) -> "torch.Tensor":
-    """Return the bytes of a memory file."""
+    """Return the bytes of a memory file, which stay when it is closed: Python's mmap would keep it open."""
     import torch
 
-    return torch.frombuffer(mmap.mmap(descriptor, os.fstat(descriptor).st_size), dtype=torch.uint8)
+    size = os.fstat(descriptor).st_size
+    return torch.from_file(f"/proc/self/fd/{descriptor}", shared=True, size=size, dtype=torch.uint8)
 
 
 # a GPU

@@ -19,11 +19,11 @@ from pytest_gpubench.child_process import how_ended
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.channel import LONGEST_TEXT, TICK_S, Broken, Channel, Closed, Reply, decode_reply
-from pytest_gpubench.judge.held import TooMuch, Watch, members_of
+from pytest_gpubench.judge.held import Watch, members_of
 from pytest_gpubench.judge.isolation import environment, library_folders
-from pytest_gpubench.judge.judgement import Status
+from pytest_gpubench.judge.judgement import Ended
 from pytest_gpubench.judge.template import Template
-from pytest_gpubench.units import printable, shortened
+from pytest_gpubench.units import printable
 
 WARM_S = 180.0
 """The longest time to import torch and start CUDA, perhaps from a cold disk."""
@@ -32,14 +32,6 @@ STOP_S = 5.0
 WALL = 0x40000000
 """__WALL of waitpid(2): wait for children that tell their parent by another signal than SIGCHLD, too."""
 NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "MemoryError", "OutOfMemoryError")
-
-
-class Ended(Exception):
-    """Raised to end the judging of a candidate: with its status, and why."""
-
-    def __init__(self, status: Status, reason: str, detail: str = "") -> None:
-        self.status, self.reason, self.detail = status, shortened(reason, LONGEST_TEXT), shortened(detail, LONGEST_TEXT)
-        super().__init__(self.reason)
 
 
 class Process:
@@ -207,10 +199,7 @@ class Process:
         """Raise Ended where it has taken too long, or too much."""
         if time.monotonic() > self._deadline_s:
             raise Ended("timeout", f"the candidate did not answer within {self.allowed_s:g} s")
-        try:
-            self._watch.look()
-        except TooMuch as error:
-            raise Ended(*error.args) from None
+        self._watch.look()
 
     def _death(self) -> Ended:
         """Return the error that says how it ended."""

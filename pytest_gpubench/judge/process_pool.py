@@ -13,7 +13,8 @@ from pytest_gpubench.errors import GpuBenchError, MeasurementError
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.isolation import NOT_AVAILABLE
-from pytest_gpubench.judge.process import STOP_S, Ended, Process
+from pytest_gpubench.judge.judgement import Ended
+from pytest_gpubench.judge.process import STOP_S, Process
 from pytest_gpubench.judge.template import Template
 
 MEMORY_BYTES = 16 * 2**30

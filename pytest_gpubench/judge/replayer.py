@@ -9,8 +9,7 @@ from pathlib import Path
 
 from pytest_gpubench.errors import BadFile, GpuBenchError, first_line
 from pytest_gpubench.judge.candidate import Candidate
-from pytest_gpubench.judge.judgement import CaseJudgement
-from pytest_gpubench.judge.process import Ended
+from pytest_gpubench.judge.judgement import CaseJudgement, Ended
 from pytest_gpubench.judge.process_pool import ProcessPool
 from pytest_gpubench.judge.reference import ReadyCase
 from pytest_gpubench.judge.replayed import launches_of

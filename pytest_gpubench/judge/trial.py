@@ -16,9 +16,8 @@ from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.channel import LONGEST_KERNEL, MOST_KERNELS
 from pytest_gpubench.judge.conclusion import concluded, timing_of
-from pytest_gpubench.judge.judgement import CaseJudgement, Status, Stopwatch, time_of
+from pytest_gpubench.judge.judgement import CaseJudgement, Ended, Status, Stopwatch, time_of
 from pytest_gpubench.judge.layout import describe, place
-from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.reference import ReadyCase
 from pytest_gpubench.judge.witness import ReplayCost, Witness
 from pytest_gpubench.settings import Settings

@@ -33,6 +33,7 @@ from pytest_gpubench.judge.layout import copy_elements, describe, leaf_of, rebui
 from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, map_file
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
+from pytest_gpubench.results.kernels import distinct_names
 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 from pytest_gpubench.timing.windows import kernel_list
 
@@ -106,6 +107,9 @@ class Worker:
         sets = [rebuild(structure, each) for each in views(memory, given)]
         function = _blank(like, self.device) if blank else self.function
         self.runner = Runner(function, sets, self.device, self.set_aside_bytes)
+        for each in files:
+            os.close(each)
+        gc.collect()  # the runner of the case before refers to itself, and has its memory
 
     def do_first(self) -> Reply:
         """Call once."""
@@ -136,7 +140,8 @@ class Worker:
         reps = self.runner.end()
         gc.enable()
         found = kernel_list(reps[0].records) if reps else {}
-        kernels = [(name[:LONGEST_KERNEL], launches) for name, launches in found.items()][:MOST_KERNELS]
+        names = [*distinct_names(found).items()][:MOST_KERNELS]
+        kernels = [(text[:LONGEST_KERNEL], found[name]) for name, text in names]
         return Reply(kind="done", samples_us=[rep.elapsed_us for rep in reps], kernels=kernels)
 
     def do_queue(self, calls: int, first: int) -> None:

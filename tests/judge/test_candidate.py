@@ -11,8 +11,8 @@ from pytest_gpubench import BadRequest, MeasurementError
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.channel import Leaf, Reply
+from pytest_gpubench.judge.judgement import Ended
 from pytest_gpubench.judge.layout import as_it_lay, copy_elements, describe
-from pytest_gpubench.judge.process import Ended
 
 VALUES = [(torch.full((100,), float(number)),) for number in range(3)]
 LEAF = Leaf("float32", (100,), (1,))

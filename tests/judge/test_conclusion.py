@@ -65,10 +65,8 @@ def test_limits_are_judged_by_the_times_of_both_arms(limits: Limits, status: str
 @pytest.mark.parametrize(("reps", "status"), [(11, "inconclusive"), (12, "pass")])
 def test_the_first_look_decides_a_limit_on_the_time(reps: int, status: str) -> None:
     """At half of alpha, 2 ** -11, twelve reps have an interval."""
-    assert (
-        concluded_by(Limits(max_time_us=10), msgspec.structs.replace(CASE, candidate_us=time_of([10.0] * reps))).status
-        == status
-    )
+    case = msgspec.structs.replace(CASE, candidate_us=time_of([10.0] * reps))
+    assert concluded_by(Limits(max_time_us=10), case).status == status
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -43,15 +44,19 @@ def write(folder: Path, number: int, module: str = "gpu_bench_helper") -> Path:
 
 
 @pytest.mark.parametrize("module", ["gpu_bench_helper", "gpu_bench_helpers.inner"])
-def test_specs_have_modules_of_their_own(tmp_path: Path, module: str) -> None:
-    """Two of the same name, in files of the same name, imported at once or by a call; others are this process's."""
-    modules, path = {*sys.modules}, sys.path[:]
+def test_specs_have_modules_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    """Two of the same name, in files of the same name, imported at once or by a call; others are this process's.
+
+    Also one of the same name that it imports later.
+    """
     specs = [read_spec(write(tmp_path / str(number), number, module)) for number in range(2)]
+    monkeypatch.setitem(sys.modules, module, ModuleType(module))
+    modules, path = {**sys.modules}, sys.path[:]
     for _ in range(2):
         for number, spec in enumerate(specs):
             with spec.in_use():
                 assert spec.reference() == (number, number, number)
-    assert ({*sys.modules}, sys.path) == (modules, path)
+    assert (sys.modules, sys.path) == (modules, path)
     assert not [*tmp_path.rglob("*.pyc")]
 
 

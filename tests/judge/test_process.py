@@ -24,8 +24,8 @@ from pytest_gpubench.judge import isolation
 from pytest_gpubench.judge import process as process_module
 from pytest_gpubench.judge.channel import Channel, Reply
 from pytest_gpubench.judge.isolation import seccomp
+from pytest_gpubench.judge.judgement import Ended
 from pytest_gpubench.judge.process import (
-    Ended,
     Process,
     copy_triton_cache,
     ended_by,

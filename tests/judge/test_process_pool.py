@@ -13,7 +13,7 @@ import torch
 
 from pytest_gpubench import MeasurementError
 from pytest_gpubench.gpu.device import Device, cpu_device
-from pytest_gpubench.judge.process import Ended
+from pytest_gpubench.judge.judgement import Ended
 from pytest_gpubench.judge.process_pool import ProcessPool, has_open_files
 from pytest_gpubench.results.model import DeviceFacts
 

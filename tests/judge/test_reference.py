@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -101,7 +102,13 @@ def test_an_input_that_is_right_in_the_place_of_one_output_is_refused(
         Reference(spec, cpu_device()).check_fair(first, second)
 
 
-@pytest.mark.parametrize("overwrite", [lambda kept: kept.copy_(torch.randn(4)), torch.Tensor.neg_])
+RING = cycle(torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize(
+    "overwrite",
+    [lambda kept: kept.copy_(torch.randn(4)), lambda kept: next(RING).copy_(torch.randn(4)), torch.Tensor.neg_],
+)
 def test_inputs_that_overwrite_earlier_ones_are_refused(overwrite: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Outputs are compared when later inputs have been drawn. Bytes count: -0 for 0 is another input."""
     kept = torch.zeros(4)
@@ -110,11 +117,19 @@ def test_inputs_that_overwrite_earlier_ones_are_refused(overwrite: Callable[[tor
         ReadyCase(spec, {}, cpu_device()).warm()
 
 
-def test_outputs_of_a_shape_that_depends_on_the_seed_are_refused() -> None:
-    """There is memory for outputs of one shape."""
-    spec = spec_of(lambda x: x[x > 0], lambda seed: 1, None)
+def test_a_spec_is_found_fair_by_the_same_seeds_each_time() -> None:
+    """By chance, outputs of other seeds differ by more than the tolerance or not: here they do."""
+    spec = spec_of(torch.tanh, lambda seed: torch.full((4,), float(seed > 2)), None)
+    with pytest.raises(UnfairComparison, match="returns the same for two seeds"):
+        ReadyCase(spec, {}, cpu_device()).warm()
+
+
+@pytest.mark.parametrize("fewer", [{1}, {2}, {1, 2}])
+def test_outputs_of_a_shape_that_depends_on_the_seed_are_refused(fewer: set[int]) -> None:
+    """There is memory for outputs of one shape: that of the example."""
+    spec = spec_of(lambda x: x[x > 0], lambda seed: torch.tensor([1.0, -1.0 if seed in fewer else 1.0]), None)
     with pytest.raises(BadRequest, match="outputs differ in shape from seed to seed"):
-        Reference(spec, cpu_device()).check_fair((torch.tensor([1.0, -1.0]),), (torch.ones(2),))
+        ReadyCase(spec, {}, cpu_device()).warm()
 
 
 @pytest.mark.parametrize(("reference", "inputs"), [(3, len), (len, 3)])

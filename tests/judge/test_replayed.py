@@ -44,10 +44,22 @@ def runner_of(on_cpu: OnCpu, function: Callable[..., object] | None = None) -> R
 
 
 @pytest.fixture
-def saved(on_cpu: OnCpu) -> bytes:
-    found = saved_call(runner_of(on_cpu), on_cpu.device)
+def reference(on_cpu: OnCpu) -> Reference:
+    """Return one with a set of inputs."""
+    found = Reference(spec_of(on_cpu.function, lambda seed: (numbers(), numbers()), None), cpu_device())
+    found.begin_case((numbers(), numbers()), 1)
+    return found
+
+
+def saved_of(runner: Runner, on_cpu: OnCpu) -> bytes:
+    found = saved_call(runner, on_cpu.device)
     assert isinstance(found, bytes), found
     return found
+
+
+@pytest.fixture
+def saved(on_cpu: OnCpu) -> bytes:
+    return saved_of(runner_of(on_cpu), on_cpu)
 
 
 def test_another_process_replays_what_one_saved(on_cpu: OnCpu, saved: bytes) -> None:
@@ -86,13 +98,9 @@ def test_queued_calls_are_whole_graphs(on_cpu: OnCpu, saved: bytes) -> None:
     assert torch.equal(worker.outputs[0], numbers() * 3 + on_cpu.y)
 
 
-def test_a_references_timed_calls_are_replays_too(on_cpu: OnCpu) -> None:
+def test_a_references_timed_calls_are_replays_too(on_cpu: OnCpu, reference: Reference) -> None:
     """They are kept for the next candidate, and unloaded with the inputs that they were made for."""
-    reference = Reference(spec_of(on_cpu.function, lambda seed: (numbers(), numbers()), None), cpu_device())
-    example = (numbers(), numbers())
-    reference.begin_case(example, 1)
-    saved, launched = saved_call(reference.runner, on_cpu.device), []
-    assert isinstance(saved, bytes), saved
+    saved, launched, example = saved_of(reference.runner, on_cpu), [], (numbers(), numbers())
     reference.begin_case(example, 2)
     for given in (b"", saved, saved, b"", saved):
         reference.launch(given)
@@ -113,15 +121,11 @@ def test_a_references_timed_calls_are_replays_too(on_cpu: OnCpu) -> None:
 
 
 def test_a_references_time_as_one_graph_is_less_what_two_events_add(
-    on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch
+    on_cpu: OnCpu, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A graph of a kernel of 1 us takes 4 us there, of which the events' 3 us are asked once."""
-    reference = Reference(spec_of(on_cpu.function, lambda seed: (numbers(), numbers()), None), cpu_device())
-    reference.begin_case((numbers(), numbers()), 1)
     assert reference.whole_us() == 0.0, "it is not replayed"
-    saved = saved_call(reference.runner, on_cpu.device)
-    assert isinstance(saved, bytes), saved
-    reference.launch(saved)
+    reference.launch(saved_of(reference.runner, on_cpu))
     noops: list[int] = []
     lengths_us = cycle([9.0, 14.0, 90.0])
 
@@ -145,11 +149,10 @@ def test_a_references_time_as_one_graph_is_less_what_two_events_add(
     assert len(noops) == asked > 0
 
 
-def test_a_reference_whose_replay_failed_is_made_again(on_cpu: OnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    reference = Reference(spec_of(on_cpu.function, lambda seed: (numbers(), numbers()), None), cpu_device())
-    reference.begin_case((numbers(), numbers()), 1)
-    saved = saved_call(reference.runner, on_cpu.device)
-    assert isinstance(saved, bytes), saved
+def test_a_reference_whose_replay_failed_is_made_again(
+    on_cpu: OnCpu, reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = saved_of(reference.runner, on_cpu)
     with monkeypatch.context() as broken:
         broken.setattr(reference.runner, "call_on_each", lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -197,8 +200,7 @@ def test_memory_beside_the_inputs_is_saved(on_cpu: OnCpu, monkeypatch: pytest.Mo
     """As a kernel's packed weights; up to a size. Another length than the region's is refused."""
     on_cpu.cuda.memory = [(on_cpu.y.data_ptr(), on_cpu.y.nbytes, DEVICE_MEMORY)]
     on_cpu.others = [on_cpu.y]
-    saved = saved_call(kept_y(on_cpu), on_cpu.device)
-    assert isinstance(saved, bytes), saved
+    saved = saved_of(kept_y(on_cpu), on_cpu)
     expected, x = numbers() * 3 + on_cpu.y, numbers()
     on_cpu.y.zero_()
     found: Any = ReplayedCall(saved, on_cpu.device)(x)

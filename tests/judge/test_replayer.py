@@ -11,9 +11,8 @@ import pytest
 
 from pytest_gpubench import BadFile
 from pytest_gpubench.judge import replayer as replayer_module
-from pytest_gpubench.judge.judgement import CaseJudgement
+from pytest_gpubench.judge.judgement import CaseJudgement, Ended
 from pytest_gpubench.judge.judging import Judge
-from pytest_gpubench.judge.process import Ended
 from pytest_gpubench.judge.replayer import Replayer, read_file, saved_by
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost
@@ -50,11 +49,6 @@ def test_a_call_is_what_the_candidate_wrote_or_its_reason(tmp_path: Path) -> Non
     (tmp_path / "call").write_bytes(b"the call")
     assert saved_by(Candidate(tmp_path, [])) == b"the call"  # type: ignore[arg-type]
     assert saved_by(Candidate(tmp_path, [], "it waits\x1b[2J")) == r"it waits\x1b[2J"  # type: ignore[arg-type]
-
-
-def test_calls_on_a_cpu_are_not_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Candidate, "gpu", None)
-    assert saved_by(Candidate(tmp_path, [])) == "only calls on a GPU can be replayed"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """The calls of one arm."""
 
+import gc
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from tempfile import TemporaryFile
+from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,8 +17,10 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import runner as runner_module
 from pytest_gpubench.judge.channel import Channel
 from pytest_gpubench.judge.layout import describe, place
+from pytest_gpubench.judge.memory import make_file
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.worker import Worker
+from pytest_gpubench.timing.base import Record, Rep, collection_off
 from pytest_gpubench.timing.profiler import ProfilerTimer
 from pytest_gpubench.timing.rounds import Sample
 from tests.timing.fakes import rep
@@ -86,13 +91,43 @@ def test_a_call_that_never_rests_tells_its_tax_too(monkeypatch: pytest.MonkeyPat
     assert runner.idle_s == pytest.approx(2.9e-3)
 
 
-def test_a_process_knows_what_was_set_aside_before_it_ran_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    amounts = iter([9 * 2**20, 31 * 2**20, 31 * 2**20])
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    """Return one that finds more of the cache set aside each time that it asks, from 9 bytes on."""
+    amounts = count(9)
     monkeypatch.setattr("pytest_gpubench.judge.worker.persisting_bytes", lambda driver: next(amounts))
-    worker, layout = Worker(cast(Channel, None), "cpu", 0, torch.get_num_threads()), place([torch.ones(2)], 1)
+    return Worker(cast(Channel, None), "cpu", 0, torch.get_num_threads())
+
+
+def begin_case(worker: Worker) -> None:
+    layout = place([torch.ones(2)], 1)
+    given = {"structure": describe(torch.ones(2), "")[0], "layout": layout, "outputs": layout}
+    worker.do_case(make_file(2 * layout.size), **given, handle="", blank=False)
+
+
+def test_a_process_knows_what_was_set_aside_before_it_ran_a_candidate(worker: Worker) -> None:
     for _ in range(2):
-        with TemporaryFile() as file:
-            file.truncate(2 * layout.size)
-            given = {"structure": describe(torch.ones(2), "")[0], "layout": layout, "outputs": layout}
-            worker.do_case(file.fileno(), **given, handle="", blank=False)
-        assert worker.runner.set_aside_bytes == 9 * 2**20
+        begin_case(worker)
+        assert worker.runner.set_aside_bytes == 9
+
+
+def test_a_process_has_the_memory_of_its_last_case_alone(worker: Worker) -> None:
+    """It counts as memory of the candidate, once: a file is mapped, and none is open."""
+
+    def held() -> tuple[int, int]:
+        return Path("/proc/self/maps").read_text().count("memfd:gpu_bench"), len(os.listdir("/proc/self/fd"))
+
+    gc.collect()
+    mapped, are_open = held()
+    with collection_off():
+        for _ in range(3):
+            begin_case(worker)
+        assert held() == (mapped + 1, are_open)
+
+
+def test_kernels_are_told_by_names_that_differ(worker: Worker) -> None:
+    """Of torch's, the first 80 characters are the same."""
+    names = [f"void elementwise_kernel<{20 * '4, '}{each}Functor<float> >(int)" for each in ("Mul", "Div")]
+    records = tuple(Record(name, "kernel", 0, 1000) for name in names)
+    worker.runner = cast(Runner, SimpleNamespace(end=lambda: [Rep(2.0, records)]))
+    assert worker.do_end().kernels == [(f"elementwise_kernel<{each}Functor>", 1) for each in ("Mul", "Div")]

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from pytest_gpubench.gpu.device import cpu_device
-from pytest_gpubench.judge.judgement import Time, time_of
-from pytest_gpubench.judge.process import Ended
+from pytest_gpubench.judge.judgement import Ended, Time, time_of
 from pytest_gpubench.judge.trial import Reps, Rules, Trial
 from pytest_gpubench.judge.witness import ReplayCost
 from pytest_gpubench.results.model import Outcome
@@ -166,7 +165,7 @@ def test_rounds_are_added_until_all_is_decided_or_the_time_is_spent(
     assert reference.sessions == {6: 1, 384: 7}[rounds], "one for each look"
     found = [each.outcome for each in trial.judges.time.verdicts]
     assert (trial.judges.speedup.outcome, found) == (on_speedup, on_time)
-    assert trial.found["kernels"] == (f"1 x {'x' * 80}",) * 20, "names are cut: a candidate's process may send any"
+    assert trial.found["kernels"] == (f"1 x {'x' * 500}",) * 20, "names are cut: a candidate's process may send any"
 
 
 # checks of the times

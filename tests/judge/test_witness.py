@@ -53,14 +53,6 @@ def repeated(*times_us: float) -> Iterator[float]:
         yield from times_us
 
 
-@pytest.mark.parametrize(("is_blank", "each_us"), [(False, 100.0), (True, 0.0)])
-def test_the_cost_of_a_replay_is_taken_off(is_blank: bool, each_us: float) -> None:
-    """A blank call is nothing but that."""
-    witness = witness_of(Candidate(repeated(150.0)), ReplayCost(150.0, 80.0, is_blank))
-    found = witness.time(time_of([100.0] * 8), 1, 0.05, 10.0)
-    assert (found.median_us, found.interval) == (each_us, (each_us, each_us))
-
-
 @pytest.mark.parametrize(("own_us", "found_us"), [(80.0, 100.0), (105.0, 100.0), (106.0, 126.0), (9.0, 100.0)])
 def test_work_beside_the_referees_own_counts(own_us: float, found_us: float) -> None:
     """It would have cost two switches of the GPU, half of a replay each; less is the cache's doing."""

@@ -125,15 +125,8 @@ def hide_memory(hidden: bool) -> None:
 def environment(box: Path) -> dict[str, str]:
     """Return the environment of the candidate's process: folders of its own, and only what it needs."""
     kept = (
-        "PATH",
-        "LD_LIBRARY_PATH",
-        "LANG",
-        "LC_ALL",
-        "VIRTUAL_ENV",
-        "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "CC",
-        "CXX",
+        *("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "VIRTUAL_ENV"),
+        *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CC", "CXX"),
     )
     begun = ("CUDA", "NVIDIA", "TRITON_PTXAS", "TRITON_INTERPRET", "TORCH_CUDA")
     found = {name: value for name, value in os.environ.items() if name in kept or name.startswith(begun)}

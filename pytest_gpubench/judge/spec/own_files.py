@@ -52,7 +52,8 @@ class OwnFiles(MetaPathFinder):
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Let imports find the spec's own modules."""
-        self._shared, path = {*sys.modules}, sys.path[:]
+        before, path = {**sys.modules}, sys.path[:]
+        self._shared = before.keys() - self._modules.keys()
         sys.modules.update(self._modules)
         sys.path[:] = self._path or path
         sys.meta_path.insert(0, self)
@@ -63,6 +64,7 @@ class OwnFiles(MetaPathFinder):
             sys.meta_path.remove(self)
             self._path, sys.path[:] = sys.path[:], path
             self._modules = {name: sys.modules.pop(name) for name in [*sys.modules] if self._is_own(name)}
+            sys.modules.update({name: before[name] for name in self._modules.keys() & before.keys()})
 
     def _is_own(self, name: str) -> bool:
         return name not in self._shared and (name.partition(".")[0] in self._packages or name.startswith(MODULE_PREFIX))
