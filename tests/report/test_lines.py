@@ -19,7 +19,7 @@ DEFAULTS = Settings()
 
 
 def judged(*outcomes: Outcome, enforced: bool = True) -> TestRecord:
-    found = tuple(verdict(f"limit={index}", outcome, enforced=enforced) for index, outcome in enumerate(outcomes))
+    found = tuple(verdict(f"max_time_us={1 + index}", outcome, enforced=enforced) for index, outcome in enumerate(outcomes))
     return record(Measurement(timing=clocked("a", 10.0), verdicts=found))
 
 
@@ -29,14 +29,15 @@ def warnings_of(records: list[TestRecord], settings: Settings = DEFAULTS) -> lis
 
 
 OPEN = judged(Outcome.INCONCLUSIVE)
-FULL, AGAINST_PAST = (
+FULL, AGAINST_PAST, COUNTED = (
     record(
         Measurement(
             timing=timing("a", 10.0, samples_us=(10.0,) * 10**4), verdicts=(verdict(limit, Outcome.INCONCLUSIVE),)
         )
     )
-    for limit in ("max_time_us=10", "max_regression=0.05")
+    for limit in ("max_time_us=10", "max_regression=0.05", "max_instructions=9")
 )
+BESIDE_BROKEN = record(*judged(Outcome.FAIL).measurements, *OPEN.measurements)
 LOOK = "look for what disturbs the GPU"
 
 
@@ -58,6 +59,8 @@ LOOK = "look for what disturbs the GPU"
         ),
         (FULL, Settings(reps=10**4), f"1 inconclusive (raise --gpu-bench-reps, or {LOOK})"),
         (AGAINST_PAST, Settings(), "1 inconclusive"),
+        (COUNTED, Settings(), "1 inconclusive"),
+        (BESIDE_BROKEN, Settings(), "1 fail, 1 inconclusive"),
         (OPEN, Settings(reps=10), "1 inconclusive (raise --gpu-bench-reps, or look for what disturbs the GPU)"),
         (judged(Outcome.FAIL, enforced=False), Settings(), "1 fail (not enforced: expected to fail)"),
     ],
