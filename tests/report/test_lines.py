@@ -19,7 +19,9 @@ DEFAULTS = Settings()
 
 
 def judged(*outcomes: Outcome, enforced: bool = True) -> TestRecord:
-    found = tuple(verdict(f"max_time_us={1 + index}", outcome, enforced=enforced) for index, outcome in enumerate(outcomes))
+    found = tuple(
+        verdict(f"max_time_us={1 + index}", outcome, enforced=enforced) for index, outcome in enumerate(outcomes)
+    )
     return record(Measurement(timing=clocked("a", 10.0), verdicts=found))
 
 
