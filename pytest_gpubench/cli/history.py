@@ -60,19 +60,15 @@ class RunPoint:
     earlier: Sequence[Measurement]
     """The same measurement in the earlier sessions of the run."""
 
+    def values(self, metric: str) -> list[float | None]:
+        """Return the metric's value in each session, its own last; None if it is missing, INVALID or not above 0."""
+        sessions = [*self.earlier, self.measurement]
+        values: list[float | None] = [None if item.why_invalid else BY_NAME[metric].value(item) for item in sessions]
+        return [value if value and value > 0 else None for value in values]
+
     def value(self, metric: str) -> float | None:
-        """Return the metric's value; None if it is missing, INVALID or not above 0."""
-        return _value(self.measurement, metric)
-
-    def logs(self, metric: str) -> list[float]:
-        """Return the logarithms of the metric's values in all sessions."""
-        values = (_value(item, metric) for item in (*self.earlier, self.measurement))
-        return [math.log(value) for value in values if value]
-
-
-def _value(item: Measurement, metric: str) -> float | None:
-    value: float | None = BY_NAME[metric].value(item)
-    return value if value is not None and value > 0 and not item.why_invalid else None
+        """Return the metric's value, or None."""
+        return self.values(metric)[-1]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -166,7 +162,8 @@ class History:
         """Return the smallest logarithm of a ratio that is a change of the metric."""
         known = [point for point in self.points if point.value(metric)]
         ticks = tick_shares(known[-1].measurement, metric) if known else []
-        return sessions_differ_by([point.logs(metric) for point in known], ticks, self.alpha)
+        logs = [[math.log(value) for value in point.values(metric) if value] for point in known]
+        return sessions_differ_by(logs, ticks, self.alpha)
 
     def table(self) -> list[str]:
         """Return a line for each run."""

@@ -280,19 +280,6 @@ def test_properties_are_plain_and_their_names_are_used_once() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "worst"),
-    [
-        (Outcome, "invalid"),
-        ((Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE), "fail"),
-        ((Outcome.PASS, Outcome.NOT_JUDGED), "not judged"),
-        ((Outcome.PASS,), "pass"),
-    ],
-)
-def test_the_verdict_of_a_measurement_is_its_worst(outcomes: tuple[Outcome, ...], worst: str) -> None:
-    assert ("gpu_bench.a.verdict", worst) in median_properties(judged(*outcomes))
-
-
 def test_the_worst_example_of_a_function_stands_for_all() -> None:
     items = [Measurement(timing=clocked("a", 10.0 * n), example=f"n={n}") for n in (1, 3, 2)]
     assert median_properties(record(*items)) == [("gpu_bench.a.median_us", 30.0)]
