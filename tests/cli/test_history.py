@@ -133,13 +133,6 @@ def test_nothing_found_is_1(command: Command) -> None:
         fill(ROOT, days=1)
 
 
-def test_a_damaged_run_is_told_and_the_others_shown(command: Command) -> None:
-    first, _ = fill(ROOT, days=2)
-    first.write_text("{")
-    status, out, err = command("history", "test_plain")
-    assert (status, "0002" in out, str(first) in err) == (2, True, True)
-
-
 @pytest.mark.parametrize(
     ("values", "drawn"),
     [
