@@ -260,7 +260,9 @@ def test_properties_are_plain_and_their_names_are_used_once() -> None:
     odd = clocked("fused", 10.0, samples_us=(OddFloat(10.0),) * 9)
     pair = arms(odd, clocked("eager", 20.0), verdict("a", Outcome.PASS), verdict("b", Outcome.INCONCLUSIVE))
     ratio = speedup_over(20.0, OddFloat(2.0000004), (OddFloat(1.5), OddFloat(2.5)))
-    again = Measurement(timing=odd, speedup=ratio)
+    ends = Interval(OddFloat(1.2), OddFloat(1.3))
+    change = PastChange(baseline="main", metric="median", ratio=OddFloat(1.25), interval=ends, old_us=8.0)
+    again = Measurement(timing=odd, speedup=ratio, change=change)
     clash = Measurement(timing=clocked("fused#2", 1.0))
     found = median_properties(record(*pair, again, clash))
     assert all(type(name) is str and type(value) in (float, str) for name, value in found)
@@ -276,6 +278,11 @@ def test_properties_are_plain_and_their_names_are_used_once() -> None:
         "gpu_bench.fused#2.speedup": 2.0,
         "gpu_bench.fused#2.speedup_low": 1.5,
         "gpu_bench.fused#2.speedup_high": 2.5,
+        "gpu_bench.fused#2.baseline": "main",
+        "gpu_bench.fused#2.change_of": "median",
+        "gpu_bench.fused#2.change": 1.25,
+        "gpu_bench.fused#2.change_low": 1.2,
+        "gpu_bench.fused#2.change_high": 1.3,
         "gpu_bench.fused#2#2.median_us": 1.0,
     }
 
@@ -302,15 +309,6 @@ def test_properties_of_what_has_no_number() -> None:
         ("gpu_bench.c.median_us", 10.0),
         ("gpu_bench.c.speedup", 2.0),
     ]
-
-
-def test_properties_of_a_change_are_plain() -> None:
-    odd = OddFloat(1.25)
-    change = PastChange(baseline="main", metric="median", ratio=odd, interval=Interval(odd, odd), old_us=8.0)
-    found = median_properties(record(Measurement(timing=clocked("a", 10.0), change=change)))[1:]
-    assert all(type(name) is str and type(value) in (float, str) for name, value in found)
-    told = {"baseline": "main", "change_of": "median", "change": 1.25, "change_low": 1.25, "change_high": 1.25}
-    assert found == [(f"gpu_bench.a.{name}", value) for name, value in told.items()]
 
 
 ONE_OF_TWELVE = "12 tests (t.py::a, t.py::b, t.py::c and 9 more)"
