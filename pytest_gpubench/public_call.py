@@ -184,13 +184,13 @@ def keeping_failed(test: CurrentTest, request: Request[T]) -> Iterator[None]:
 
 
 def enforce_all(test: CurrentTest, settings: Settings, measured: Sequence[Measurement]) -> None:
-    """Enforce the verdicts on all that a call measured, each with the worst first; the worst of all first."""
-    for item in sorted(measured, key=lambda item: [severity(item, each) for each in item.verdicts[:1]]):
-        try:
-            enforce(test, settings, test.search.told(item.verdicts, test.warnings))
-        except (LimitBroken, InvalidResult) as error:
-            test.search.note_failure(error, item)
-            raise
+    """Enforce the verdicts on all that a call measured, the worst first."""
+    judged = sorted(((item, each) for item in measured for each in item.verdicts), key=lambda pair: severity(*pair))
+    try:
+        enforce(test, settings, test.search.told([verdict for _, verdict in judged], test.warnings))
+    except (LimitBroken, InvalidResult) as error:
+        test.search.note_failure(error, judged[0][0])
+        raise
 
 
 def enforce(test: CurrentTest, settings: Settings, verdicts: Sequence[Verdict]) -> None:

@@ -55,8 +55,8 @@ class NoSearch:
         """Return the result of a call."""
         return measure_confirmed(request, say)
 
-    def replaced(self, title: str, measured: Sequence[Measurement]) -> Sequence[Measurement]:
-        """Return the measurements that these replace, which a failed call left."""
+    def replaced(self, measured: Sequence[Measurement], failed: str = "") -> Sequence[Measurement]:
+        """Return the measurements that these replace."""
         return ()
 
     def shown_phases(self, before: Iterable[Phases], found: Phases) -> list[Phases]:
@@ -149,19 +149,16 @@ class CurrentTest:
 
     def keep(self, measured: Sequence[Measurement]) -> None:
         """Add measurements; those of an example that hypothesis repeats move to the end: it reports the last one."""
-        self._drop(measured)
-        self.measurements += measured
+        self._add(measured, self.search.replaced(measured) if measured else ())
 
     def keep_failed(self, title: str, measured: Sequence[Measurement]) -> None:
         """Add what a failed call had measured, in place of what it left when it failed before."""
         told = [msgspec.structs.replace(item, example=self.search.example_text) for item in measured]
-        self._drop(self.search.replaced(title, told))
-        self.measurements += told
+        self._add(told, self.search.replaced(told, title))
 
-    def _drop(self, measured: Sequence[Measurement]) -> None:
-        if measured and not isinstance(self.search, NoSearch):
-            dropped = set(map(id, measured))
-            self.measurements[:] = [item for item in self.measurements if id(item) not in dropped]
+    def _add(self, measured: Sequence[Measurement], before: Sequence[Measurement]) -> None:
+        dropped = set(map(id, before))
+        self.measurements[:] = [*(item for item in self.measurements if id(item) not in dropped), *measured]
 
     def warn(self, *sentences: str) -> None:
         """Add warnings for the end of the run, each sentence once."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from pytest_gpubench import BadRequest, KernelsDiffer, LimitBroken, Measurement, NoBaseline, WrongResult
@@ -12,6 +13,7 @@ from pytest_gpubench.running_test import CurrentTest
 from pytest_gpubench.verdict.limits import Limits
 from tests.bench.calls import COLD, CPU
 from tests.results.measured import timing
+from tests.search.requests import Harness
 
 CAUGHT = "gpu_bench raised this, and the test or a thread caught it: let it through"
 
@@ -73,3 +75,14 @@ def test_it_is_said_that_no_physics_stood_behind_a_number(
     test.keep([Measurement(timing=timing("f", 1.0))])
     sentence = "not compared with what the GPU can do at most: memory: not measured, busy"
     assert test.record("master", None, ()).warnings == (sentence,) * number
+
+
+def test_what_a_repeated_example_measured_is_kept_once_and_moves_to_the_end() -> None:
+    """Also where what is kept is no longer what is remembered, as beside other processes or with counters."""
+    harness = Harness()
+    test = CurrentTest("here", COLD, Limits(), search=harness.search)
+    for n in (1, 2, 1):
+        harness.compare(n, fast=1.0)
+        test.keep([msgspec.structs.replace(item) for item in harness.measured])
+        test.keep([])  # as of a call that measured nothing
+    assert [item.example for item in test.measurements] == ["n=2", "n=2", "n=1", "n=1"]

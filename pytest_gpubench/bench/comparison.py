@@ -35,7 +35,7 @@ from pytest_gpubench.timing.overhead import take_overhead
 from pytest_gpubench.timing.rounds import Interleaved
 from pytest_gpubench.timing.tampering import operations_kept
 from pytest_gpubench.units import repr_of
-from pytest_gpubench.verdict.limits import NAMES, Judgement, Limits
+from pytest_gpubench.verdict.limits import Judgement, Limits
 from pytest_gpubench.verdict.limits.speedup import SpeedupJudgement
 
 OutputLines = Mapping[str, tuple[str, ...]]
@@ -271,10 +271,9 @@ class CompareRequest(Request[Comparison]):
             seed=self.settings.seed or 0,
             log_ratios=log_ratios(taken.quads(self.reference, name), fastest=reference.timer == "wall"),
         )
-        on_speedup = judges.speedup.verdicts(speedup, timings[name].median_us)
-        verdicts = sorted([*judges.time.verdicts, *on_speedup], key=lambda verdict: NAMES.index(verdict.kind))
+        verdicts = (*judges.time.verdicts, *judges.speedup.verdicts(speedup, timings[name].median_us))
         return Measurement(
-            timing=timings[name], verdicts=tuple(verdicts), speedup=speedup, differences=lines, role="candidate"
+            timing=timings[name], verdicts=verdicts, speedup=speedup, differences=lines, role="candidate"
         )
 
     def _inspect(self, measured: list[Measurement]) -> None:

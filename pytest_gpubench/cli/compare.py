@@ -18,7 +18,7 @@ from pytest_gpubench.report.layout import WIDE, Column
 from pytest_gpubench.report.rows import STYLES
 from pytest_gpubench.results.baseline import Baseline, toolchain
 from pytest_gpubench.results.counterpart import Missing, PastTest, by_key, by_test, keys_of
-from pytest_gpubench.results.model import Measurement, Outcome, SavedRun, TestRecord, Timing
+from pytest_gpubench.results.model import WORST_FIRST, Measurement, Outcome, SavedRun, TestRecord, Timing
 from pytest_gpubench.results.store import read_run
 from pytest_gpubench.stats.regression import ChangeEstimate
 from pytest_gpubench.stats.tolerance import COMPARED_METRICS, RegressionTolerance, tolerance_of
@@ -137,8 +137,8 @@ def _report(changes: Sequence[Change], tolerance: RegressionTolerance, arguments
     lines = table(_change_columns(shown, arguments.metric)) if shown else ["nothing to show"]
     notes = _note_lines(changes, None if arguments.verbose else MOST_SENTENCES)
     words = Counter(map(_word, changes))
-    first = [word for word in ("FAIL", "INVALID", "INCONCLUSIVE", "PASS") if word in words]
-    counts = ", ".join(f"{words[word]} {word}" for word in dict.fromkeys([*first, *words])) or "nothing to compare"
+    ordered = dict.fromkeys([*(outcome.value.upper() for outcome in WORST_FIRST), *words])
+    counts = ", ".join(f"{words[word]} {word}" for word in ordered if words[word]) or "nothing to compare"
     return [*lines, "", *notes, f"{counts} ({tolerance}, alpha {arguments.alpha:g})"]
 
 
@@ -205,7 +205,7 @@ def _word(change: Change) -> str:
 
 def _note_lines(changes: Iterable[Change], most: int | None) -> list[str]:
     """Return the sentences about what was not compared, failed or is INCONCLUSIVE, and all notes; most: of one kind."""
-    kinds: dict[str, Counter[str]] = {}
+    kinds: dict[str, Counter[str]] = {outcome.value.upper(): Counter() for outcome in WORST_FIRST}
     for change in changes:
         word, sentence = _word(change), "; ".join(change.lines)
         if word not in ("PASS", "reference"):

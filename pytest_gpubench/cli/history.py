@@ -60,19 +60,11 @@ class RunPoint:
     earlier: Sequence[Measurement]
     """The same measurement in the earlier sessions of the run."""
 
-    def value(self, metric: str) -> float | None:
-        """Return the metric's value; None if it is missing, INVALID or not above 0."""
-        return _value(self.measurement, metric)
-
-    def logs(self, metric: str) -> list[float]:
-        """Return the logarithms of the metric's values in all sessions."""
-        values = (_value(item, metric) for item in (*self.earlier, self.measurement))
-        return [math.log(value) for value in values if value]
-
-
-def _value(item: Measurement, metric: str) -> float | None:
-    value: float | None = BY_NAME[metric].value(item)
-    return value if value is not None and value > 0 and not item.why_invalid else None
+    def values(self, metric: str) -> list[float | None]:
+        """Return the metric's value in each session, its own last; None if it is missing, INVALID or not above 0."""
+        sessions = [*self.earlier, self.measurement]
+        values: list[float | None] = [None if item.why_invalid else BY_NAME[metric].value(item) for item in sessions]
+        return [value if value and value > 0 else None for value in values]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -118,7 +110,7 @@ def _lines(series: dict[SeriesKey, list[RunPoint]], wanted: str, alpha: float, b
     """Yield the lines of all series but examples of hypothesis that only one run has."""
     shown = {key: points for key, points in sorted(series.items()) if not key.known.example or len(points) > 1}
     for key, points in shown.items():
-        has_speedup = any(point.value("speedup") for point in points)
+        has_speedup = any(point.values("speedup")[-1] for point in points)
         history = History(points, "median" if wanted == "speedup" and not has_speedup else wanted, alpha)
         lines = [history.summary(), *history.reason_lines()]
         lines = lines if brief else [*history.table(), *lines, ""]
@@ -142,7 +134,7 @@ class History:
     @cached_property
     def values(self) -> list[float | None]:
         """The metric in each run."""
-        return [point.value(self.metric) for point in self.points]
+        return [point.values(self.metric)[-1] for point in self.points]
 
     @cached_property
     def changes(self) -> dict[int, ChangePoint]:
@@ -158,15 +150,16 @@ class History:
         return {at: each for at, each in found if not self.changes.keys() & {at - 1, at, at + 1}}
 
     def _changes(self, metric: str) -> dict[int, ChangePoint]:
-        known = {at: value for at, point in enumerate(self.points) if (value := point.value(metric))}
+        known = {at: value for at, point in enumerate(self.points) if (value := point.values(metric)[-1])}
         found = change_points(list(known.values()), self.alpha, self._least(metric))
         return {list(known)[each.index]: each for each in found}
 
     def _least(self, metric: str) -> float:
         """Return the smallest logarithm of a ratio that is a change of the metric."""
-        known = [point for point in self.points if point.value(metric)]
+        known = [point for point in self.points if point.values(metric)[-1]]
         ticks = tick_shares(known[-1].measurement, metric) if known else []
-        return sessions_differ_by([point.logs(metric) for point in known], ticks, self.alpha)
+        logs = [[math.log(value) for value in point.values(metric) if value] for point in known]
+        return sessions_differ_by(logs, ticks, self.alpha)
 
     def table(self) -> list[str]:
         """Return a line for each run."""

@@ -146,7 +146,7 @@ def _headline(records: Sequence[TestRecord], standings: Mapping[str, str]) -> st
 
 
 def _trouble_part(rows: Sequence[Row], failures: Mapping[str, str], silent: Mapping[str, str]) -> Part:
-    """Return the FAIL verdicts, then INVALID, INCONCLUSIVE and NOT JUDGED, each with its sentence."""
+    """Return the INVALID verdicts, then FAIL, INCONCLUSIVE and NOT JUDGED, each with its sentence."""
     judged = [
         (_standing(verdict), _verdict_cell(verdict), row.record.nodeid, variant_text(row), verdict.lines)
         for row in rows

@@ -127,7 +127,7 @@ def badness(row: Row) -> tuple[bool, int, float, float]:
     time_us = row.timing.median_us if row.timing.measured else math.inf
     without = math.inf if row.reference is not None else -math.inf
     slowness = without if row.measurement.speedup is None else -row.measurement.speedup.ratio
-    severity = max((verdict.outcome.badness + 1 for verdict in row.measurement.verdicts), default=0)
+    severity = max((verdict.outcome.badness for verdict in row.measurement.verdicts), default=0)
     return row.shown, severity, slowness, time_us
 
 

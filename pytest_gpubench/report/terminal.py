@@ -9,12 +9,13 @@ from pytest_gpubench.report.crossover import compared_steps, where_faster
 from pytest_gpubench.report.remedies import MOST_TESTS_NAMED, remedy_lines
 from pytest_gpubench.report.rows import change_word, past_verdict, verdicts_of
 from pytest_gpubench.report.sweeps import sweeps_of
-from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing
+from pytest_gpubench.results.model import DeviceFacts, Outcome, TestRecord, Timing, Verdict
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.cache import cache_words
 from pytest_gpubench.stats.speedup import LOOKS
 from pytest_gpubench.stats.stopping import MAX_REPS
 from pytest_gpubench.units import count, first_few, printable, safe_line
+from pytest_gpubench.verdict.limits import BY_NAME as LIMIT_BY_NAME
 
 DIGITS = re.compile(r"(?<!\w)\d[\d.,]*")
 MOST_WARNINGS = 3
@@ -135,21 +136,25 @@ def _measured_lines(records: Sequence[TestRecord]) -> Iterator[str]:
 def _what_decides(records: Iterable[TestRecord], settings: Settings, on_cpu: bool) -> str:
     """Return what decides limits that are INCONCLUSIVE by the number of reps; empty where there are none.
 
-    A broken limit ends the reps before others are decided, and a change since a saved run says itself what it lacks.
+    A broken limit ends its test before others are decided; counters and changes say themselves what they lack.
     """
     has_room = [
         settings.reps is not None or item.timing.reps < (2 * LOOKS[-1] if item.speedup else MAX_REPS)
         for record in records
+        if not any(each.fails_test for item in record.measurements for each in item.verdicts)
         for item in record.measurements
-        if not any(each.fails_test for each in item.verdicts)
-        and any(
-            each.outcome is Outcome.INCONCLUSIVE and each.enforced and not each.is_of_past for each in item.verdicts
-        )
+        if any(map(_is_for_reps, item.verdicts))
     ]
     more = "--gpu-bench-budget-s, reps= where a test gives it" if settings.reps is None else "--gpu-bench-reps"
     most = f"give --gpu-bench-reps more than {MAX_REPS:,} reps, {2 * LOOKS[-1]:,} to compare"
     ways = f"raise {more}" if any(has_room) else most
     return f" ({ways}, or look for what disturbs the {'CPU' if on_cpu else 'GPU'})" if has_room else ""
+
+
+def _is_for_reps(verdict: Verdict) -> bool:
+    """Tell whether a verdict is INCONCLUSIVE and on a limit that reps decide."""
+    is_noisy = verdict.kind in LIMIT_BY_NAME and LIMIT_BY_NAME[verdict.kind].is_noisy
+    return verdict.enforced and verdict.outcome is Outcome.INCONCLUSIVE and is_noisy
 
 
 def _outcome_words(outcomes: Counter[tuple[Outcome, bool]], remedy: str, settings: Settings, on_cpu: bool) -> str:

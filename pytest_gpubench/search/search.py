@@ -22,7 +22,7 @@ from pytest_gpubench.search.given import RememberedError, clear_frames
 from pytest_gpubench.stats.trend import Point, size_that_matters, steps
 from pytest_gpubench.timing.compilations import Compilations, counting_compilations
 from pytest_gpubench.units import count, round_to_digits
-from pytest_gpubench.verdict.limits import Limits, worst_first
+from pytest_gpubench.verdict.limits import Limits
 
 QUICK_QUADS = 6
 NEAR = 1.1
@@ -50,8 +50,10 @@ class Search:
     known: "dict[ExampleKey, CallResult[Any] | RememberedError]" = field(default_factory=dict)
     """The result or error of each call, which is given again when the call is repeated."""
     points: dict[Functions, list[Point]] = field(default_factory=dict)
-    failed: dict[str, Sequence[Measurement]] = field(default_factory=dict)
-    """The measurements that the last failed call of each title left."""
+    left: dict[object, Sequence[Measurement]] = field(default_factory=dict)
+    """The measurements that each call left, by its key, and the last failed call of each title."""
+    call: ExampleKey = ()
+    """The key of the latest call."""
     examples: set[ExampleKey] = field(default_factory=set)
     """All that have begun."""
     counted: ExampleKey = ()
@@ -86,7 +88,7 @@ class Search:
         self.calls += 1
         self._count()
         arguments = [f"{name}={argument_text(leaf)}" for name, leaf in flatten(request.given, "arguments")]
-        key = (self.example.text, self.calls, type(request), *request.calls, *arguments, *self.example.key)
+        self.call = key = (self.example.text, self.calls, type(request), *request.calls, *arguments, *self.example.key)
         try:
             if key not in self.known:
                 self.known[key] = self._try(request, say)
@@ -109,7 +111,7 @@ class Search:
             clear_frames(error)
             return RememberedError(error)
         measured = [msgspec.structs.replace(item, example=self.example.text) for item in found.measurements]
-        return replace(found, measurements=list(map(worst_first, measured)))  # which are kept as they are
+        return replace(found, measurements=measured)
 
     def _first(self, request: Request[Any], say: Say) -> CallResult[Any]:
         """Return the result of a call that was not made before."""
@@ -172,9 +174,10 @@ class Search:
         assert item.speedup is not None
         return item.timing.label, item.speedup.reference, self.calls
 
-    def replaced(self, title: str, measured: Sequence[Measurement]) -> Sequence[Measurement]:
-        """Return the measurements that these replace: hypothesis repeats what fails."""
-        before, self.failed[title] = self.failed.get(title, ()), measured
+    def replaced(self, measured: Sequence[Measurement], failed: str = "") -> Sequence[Measurement]:
+        """Return the measurements that these replace, as hypothesis repeats examples; failed: a failed call's title."""
+        call = failed or self.call
+        before, self.left[call] = self.left.get(call, ()), measured
         return before
 
     def shown_phases(self, before: Iterable[Phases], found: Phases) -> list[Phases]:

@@ -105,13 +105,14 @@ def shrunk(own: ProcessSpread | None, suite: ProcessSpread) -> ProcessSpread:
 
 
 def sessions_differ_by(sessions: Sequence[Sequence[float]], ticks: Sequence[float], alpha: float) -> float:
-    """Return what the logarithms of two sessions of the same code differ by with chance alpha at most.
+    """Return what the logarithms of two sessions of the same code, of different days, differ by with chance alpha.
 
-    sessions: the logarithms in those of each run. ticks: that of the clock as a share of the time, and of the
-    reference's for a speedup: a median between two ticks is read as either, which is a deviation of half a tick.
+    sessions: the logarithms in those of each run, which share its day, card and clock: they may differ by more than is
+    known of GPUs, and that they differ by less says nothing. ticks: that of the clock as a share of the time, and of
+    the reference's for a speedup: a median between two ticks is read as either, which is a deviation of half a tick.
     """
-    spread = shrunk(spread_of(*sessions), UNKNOWN_SPEEDUP if len(ticks) > 1 else UNKNOWN_TIME)
-    std = math.hypot(spread.std, *(tick / 2 for tick in ticks))
+    known = UNKNOWN_SPEEDUP if len(ticks) > 1 else UNKNOWN_TIME
+    std = math.hypot(max(shrunk(spread_of(*sessions), known).std, known.std), *(tick / 2 for tick in ticks))
     return -statistics.NormalDist().inv_cdf(alpha / 2) * math.sqrt(2) * std
 
 

@@ -38,7 +38,6 @@ def replayed_change(found: Change, replay: Replay, tolerance: RegressionToleranc
     estimate = ChangeEstimate(
         1 / timed.ratio, ends, REPLAYED, timed.alpha, replay.old_us, replay.new_us, doubt=replay.doubt
     )
-    estimate = replace(estimate, counts=(2 * timed.quads, 2 * timed.quads), doubt=replay.doubt)
     counts = f"replayed in turn, {count(timed.quads, 'quad')}"
     judged = judge_change(found, estimate, tolerance, where, replay.old_us, replay.new_us, counts)
     return replace(judged, notes=(*judged.notes, *replay.notes))

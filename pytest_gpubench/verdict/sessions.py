@@ -187,9 +187,7 @@ def _estimate_across(
         is_due_to_samples = outcome_of(by_samples, tolerance) is Outcome.INCONCLUSIVE
         allowed = _allowed(tolerance, estimate)
         if not is_due_to_samples or allowed < spread.decidable(alpha, *counts):
-            may_be_none = estimate.interval.low <= 1 <= estimate.interval.high
-            distance = allowed if may_be_none else abs(1 + allowed - estimate.ratio)
-            remedy = _more_sessions(spread, counts, alpha, distance)
+            remedy = _more_sessions(spread, counts, alpha, 1 + allowed - estimate.ratio)
     needed = 2 if parting.is_beyond_modes else parting.to_part or SAVED_SESSIONS  # which decide as much as more would
     width = spread.half_width(alpha, counts[0], max(needed, counts[1]))
     at_best = outcome_of(change_across(estimates, width), tolerance)
@@ -198,19 +196,22 @@ def _estimate_across(
     return replace(estimate, doubt=parting.doubt, remedy=remedy, further=further)
 
 
-def _more_sessions(spread: ProcessSpread, counts: tuple[int, int], alpha: float, distance: float) -> str:
-    """Return what these sessions can decide, and the first way that can decide a change so far from the limit.
+def _more_sessions(spread: ProcessSpread, counts: tuple[int, int], alpha: float, room: float) -> str:
+    """Return what these sessions can decide, and the first way that can decide a change with such room to the limit.
 
-    counts: of saved and of new sessions.
+    counts: of saved and of new sessions. room: below 0 for a change beyond the limit, whose sessions have to part, too.
     """
     (old, new), many = counts, SAVED_SESSIONS
-    ways = (("measure", old, max(new, many)), ("save", max(old, many), new), ("save and measure", many, many))
-    helping = [how for how, *way in ways if tuple(way) != counts and spread.decidable(alpha, *way) <= distance]
-    advice = [f"{how} {many} with {OPTION}" for how in helping[:1]]
+    ways = {"measure": (old, max(new, many)), "save": (max(old, many), new), "save and measure": (many, many)}
+    advice = [
+        f"{how} {many} with {OPTION}"
+        for how, way in ways.items()
+        if way != counts and spread.decidable(alpha, *way) <= abs(room) and (room > 0 or way[0] >= many)
+    ]
     return (
         f"processes of the same code differ by {format_share(spread.std)}, so {count(old, 'saved session')} and {new} "
         f"new can decide {share_or_more(spread.decidable(alpha, *counts))}: "
-        f"{' or '.join([*advice, 'compare with `pytest-gpubench ab`'])}"
+        f"{' or '.join([*advice[:1], 'compare with `pytest-gpubench ab`'])}"
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from pytest_gpubench.results.model import SavedRun
 from pytest_gpubench.results.store import Storage, write_run
 from tests.cli.stored import Command, dated
+from tests.results.measured import retimed
 from tests.results.saved import make_run
 
 
@@ -19,17 +20,24 @@ def write_two(old: SavedRun, new: SavedRun) -> None:
     ("slower", "margin", "status", "counts"),
     [
         (1.0, "5%", 0, "7 PASS"),
-        (1.2, "5%", 0, "7 INCONCLUSIVE"),
-        (1.7, "5%", 1, "7 FAIL"),
+        (1.2, "5%", 1, "1 INVALID, 6 INCONCLUSIVE"),
+        (1.7, "5%", 1, "1 INVALID, 6 FAIL"),
         (1.7, "80%", 0, "7 PASS"),
-        (1.7, "5us", 1, "7 FAIL"),
+        (1.7, "5us", 1, "1 INVALID, 6 FAIL"),
     ],
 )
 def test_exit_status(slower: float, margin: str, status: int, counts: str, command: Command) -> None:
-    write_two(make_run(tests=7), make_run(tests=7, seed=1, slower=slower))
+    """One test is measured beside others on the GPU, which makes none faster."""
+    new = make_run(tests=7, seed=1, slower=slower)
+    *first, plain, sixth, last = new.records
+    beside = tuple(retimed(item, neighbours="pid 7 computed") for item in plain.measurements)
+    records = (*first, msgspec.structs.replace(plain, measurements=beside), sixth, last)
+    write_two(make_run(tests=7), msgspec.structs.replace(new, records=records))
     found, out, err = command("compare", "old.json", "new.json", "--fail-slower", margin)
     assert (found, err) == (status, "")
     assert out.splitlines()[-1].startswith(counts)
+    told = re.findall("^(INVALID|FAIL|INCONCLUSIVE): ", out, re.MULTILINE)
+    assert told == sorted(told, key=("INVALID", "FAIL", "INCONCLUSIVE").index)
 
 
 @pytest.mark.parametrize(("choice", "status"), [("fail", 1), ("warn", 0)])

@@ -94,10 +94,6 @@ def test_what_cannot_be_meant(word: str, said: str, command: Command, capsys: py
     assert path.exists()
 
 
-def test_nothing_saved_is_nothing_to_remove(command: Command) -> None:
-    assert command("list", "--prune", "--keep=1") == (0, "nothing to remove\n", "")
-
-
 def test_what_cannot_be_removed_is_told(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, missing_ok: bool = False) -> None:
         raise PermissionError(13, "Permission denied", str(path))

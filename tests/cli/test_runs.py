@@ -69,14 +69,13 @@ def test_nothing_saved_is_said(command: Command) -> None:
     assert out == ".gpu_benchmarks: there are no saved runs; pytest --gpu-bench-save=NAME saves one\n"
 
 
-def test_a_damaged_run_is_told_after_the_others(command: Command) -> None:
+@pytest.mark.parametrize("words", [("list",), ("history", "test_plain")])
+def test_a_damaged_run_is_told_after_the_others(words: tuple[str, ...], command: Command) -> None:
     first, second = fill(Path(".gpu_benchmarks"), days=2)
     first.write_text("{")
-    status, out, err = command("list")
-    assert status == 2
-    assert [line.split()[0] for line in out.splitlines()[::2]] == ["Number", "0002"]
-    assert str(first) in err
-    assert str(second) not in err
+    status, out, err = command(*words)
+    runs = re.findall(r"^\d{4}", out, re.MULTILINE)
+    assert (status, runs, str(first) in err, str(second) in err) == (2, ["0002"], True, False)
 
 
 def test_sessions_are_counted_where_a_run_has_several(command: Command) -> None:

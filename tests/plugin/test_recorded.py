@@ -96,4 +96,4 @@ def test_labels_tell_calls_apart(record_run: RecordRun) -> None:
 
 def test_too_few_reps_are_inconclusive(bench_run: BenchRun) -> None:
     result = bench_run(source("min_weighted_speedup=1.5, reps=4"))
-    result.stdout.fnmatch_lines(["*the total of 40 recorded calls is not to be judged *, 2 shapes with too few *"])
+    result.stdout.fnmatch_lines(["*the total of 40 recorded calls cannot be judged *, 2 shapes with too few *"])

@@ -103,11 +103,6 @@ def test_a_change_is_found_among_outliers() -> None:
     assert sum(is_found(values, levels, slack=2) for values in series) >= 16
 
 
-@pytest.mark.parametrize("length", range(2 * LEAST_RUNS))
-def test_too_few_values_have_no_change(length: int) -> None:
-    assert change_points([100.0] * (length // 2) + [200.0] * (length - length // 2)) == []
-
-
 @pytest.mark.parametrize("slow", range(1, 6))
 def test_one_or_two_slow_nights_are_no_change(slow: int) -> None:
     quiet = [100.0 + 0.1 * (at % 3) for at in range(40)]

@@ -61,14 +61,14 @@ def test_judged_by_its_interval(found: Speedup, wanted: float, outcome: Outcome,
 @pytest.mark.parametrize(("alpha", "reps"), [(0.25, 2), (0.2, 4), (0.001, 10), (2.0**-10, 10), (1e-4, 14)])
 def test_the_reps_that_a_sentence_asks_for_decide_and_no_fewer(alpha: float, reps: int) -> None:
     sentence = judged(speedup(2.0, quads=1, alpha=alpha), 1.0, 1.5).sentence
-    assert sentence.startswith("triton is not to be judged against torch: 2.000x, wanted at least 1.5x (")
+    assert sentence.startswith("triton cannot be judged against torch: 2.000x, wanted at least 1.5x (")
     assert f"% interval: take at least {reps} reps)" in sentence
     assert speedup_of(steady([0.5] * (reps // 2)), alpha).interval is not None
     assert reps == 2 or speedup_of(steady([0.5] * (reps // 2 - 1)), alpha).interval is None
 
 
 SPEEDUP_SENTENCE = re.compile(
-    r"triton is (?P<words>[a-z ]+) torch: (?P<ratio>[\d.]+)x(?: \[(?P<low>[\d.]+), (?P<high>[\d.]+)\])?, "
+    r"triton (?P<words>[a-z ]+) torch: (?P<ratio>[\d.]+)x(?: \[(?P<low>[\d.]+), (?P<high>[\d.]+)\])?, "
     r"wanted at least (?P<wanted>[\d.e+-]+)x \((?P<candidate>[\d.]+) (?P<unit>ns|us|ms|s) against "
     r"(?P<reference>[\d.]+) (?P=unit), (?P<quads>\d+) quads?, (?:too few for the )?"
     r"(?P<percent>[\d.]+) % interval(?:: take at least \d+ reps)?\)"

@@ -20,13 +20,13 @@ from pytest_gpubench.report.markdown import CROSS, TICK, WARNING, Part, fit, fou
 from pytest_gpubench.report.markdown_text import code, table_head, table_row, text
 from pytest_gpubench.results.counterpart import FactChange, by_test
 from pytest_gpubench.results.files import write_text
-from pytest_gpubench.results.model import Measurement, Outcome, Verdict
+from pytest_gpubench.results.model import WORST_FIRST, Measurement, Outcome, Verdict
 from pytest_gpubench.units import count, printable, ratio_text
+from pytest_gpubench.verdict.limits import worst_first
 from pytest_gpubench.verdict.regression import Change
 from pytest_gpubench.verdict.rounds import COMMIT_ARMS, CommitArm
 from pytest_gpubench.verdict.saved_runs import with_change
 
-WORST_FIRST = sorted(Outcome, key=lambda outcome: -outcome.badness)
 SIGNS = {Outcome.FAIL: CROSS, Outcome.INVALID: CROSS, Outcome.INCONCLUSIVE: WARNING, Outcome.PASS: TICK}
 TITLE = "## Performance of HEAD against BASE"
 COMMENT_BYTES = 60_000
@@ -198,7 +198,7 @@ def _page_text(found: CommitComparison, checkouts: Mapping[CommitArm, Checkout])
             sentence=change.sentence,
             reasons=change.reasons,
         )
-        return msgspec.structs.replace(with_change(item, change, "BASE"), verdicts=(*item.verdicts, own))
+        return worst_first(msgspec.structs.replace(with_change(item, change, "BASE"), verdicts=(*item.verdicts, own)))
 
     shown = []
     for arm, checkout in checkouts.items():

@@ -3,6 +3,7 @@
 from pytest_gpubench.results.model.measurement import (
     SAME_CODE,
     VALIDITY,
+    WORST_FIRST,
     Comparison,
     Measurement,
     Outcome,
@@ -31,6 +32,7 @@ __all__ = [
     "LONGEST_US",
     "SAME_CODE",
     "VALIDITY",
+    "WORST_FIRST",
     "Code",
     "CommitInfo",
     "Comparison",

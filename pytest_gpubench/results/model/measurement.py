@@ -27,10 +27,11 @@ class Outcome(str, Enum):
 
     @property
     def badness(self) -> int:
-        """0 for PASS, and more for what is worse."""
-        return ("pass", "not judged", "inconclusive", "fail", "invalid").index(self.value)
+        """1 for PASS, and more for what is worse."""
+        return len(WORST_FIRST) - WORST_FIRST.index(self)
 
 
+WORST_FIRST = (Outcome.INVALID, Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.NOT_JUDGED, Outcome.PASS)
 VALIDITY = "validity"
 """The kind of a verdict on the test as a whole: there is no number that is known to be right."""
 

@@ -20,7 +20,7 @@ LIMIT_FILES = (time, speedup, rate, regression, resources, multiprocessor, count
 BY_NAME: Mapping[str, type[Limit]] = {limit.name: limit for kind in LIMIT_FILES for limit in kind.LIMITS}
 """All limits, those of options too."""
 NAMES = tuple(name for name, limit in BY_NAME.items() if limit.help)
-"""The keywords of the mark, in the order in which verdicts on them are told."""
+"""The keywords of the mark, in the order in which help tells them."""
 WHILE_TIMED: tuple[Stage, ...] = ("time", "rate")
 
 

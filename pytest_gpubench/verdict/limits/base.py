@@ -72,7 +72,7 @@ class Limit:
     """The keyword of the mark."""
     help: ClassVar[str] = ""
     """The line about it in `pytest --markers`; empty where it is an option, and no keyword of the mark."""
-    stage: ClassVar[Stage]
+    stage: ClassVar[Stage] = "structure"
     needed: ClassVar[frozenset[Need]] = frozenset()
     is_noisy: ClassVar[bool] = False
     """True if noise can break it, each judgement with a probability of alpha; other limits are exact."""

@@ -20,7 +20,6 @@ class Kernels(Limit):
 
     name = "kernels"
     help = "patterns that names of kernels must match, full or short, as in ('*softmax*',)"
-    stage = "structure"
     parse = staticmethod(partial(texts_in, which="with wildcards, as in ('*softmax*',)"))
 
     def judge(self, seen: Seen) -> Judged:
@@ -40,7 +39,6 @@ class ForbidKernels(Limit):
 
     name = "forbid_kernels"
     help = "patterns that names of kernels must not match, full or short, as in ('*flash_attn*',)"
-    stage = "structure"
     parse = staticmethod(partial(texts_in, which="with wildcards, as in ('*flash_attn*',)"))
 
     def judge(self, seen: Seen) -> Judged:
@@ -62,7 +60,6 @@ class Deterministic(Limit):
 
     name = "deterministic"
     help = "whether outputs must be the same bits in every call"
-    stage = "structure"
 
     parse = staticmethod(true_or_false)
 

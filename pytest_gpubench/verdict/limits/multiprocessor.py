@@ -29,7 +29,6 @@ class Found:
 class OnKernels(Limit):
     """A limit on each kernel of a call: one for all, or by pattern of their names (the longest counts), or by GPU."""
 
-    stage = "structure"
     needed = frozenset({"resources"})
     example: ClassVar[Any]
     """A value for messages."""

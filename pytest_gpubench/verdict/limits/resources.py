@@ -23,7 +23,6 @@ class MaxKernels(Limit):
 
     name = "max_kernels"
     help = "kernels that one call launches, at most; copies and memsets are none: forbid them"
-    stage = "structure"
     parse = staticmethod(whole_number)
 
     def judge(self, seen: Seen) -> Judged:
@@ -47,7 +46,6 @@ class Forbid(Limit):
         "what a call must not do, as in ('memcpy', 'sync'): memcpy and memset are copies and fills of memory, those "
         "of torch's kernels too; sync is a host that waits for the GPU; alloc is GPU memory taken, outputs included"
     )
-    stage = "structure"
     has_parts = True
 
     @staticmethod
@@ -81,7 +79,6 @@ class MaxMemory(Limit):
         "GPU memory that a call takes at once above what is in use before it, outputs included, at most: bytes, or a "
         "text as in '1GiB'; none of it may be kept after each call"
     )
-    stage = "structure"
     needed = frozenset({"observation"})
     parse = staticmethod(memory_size)
 

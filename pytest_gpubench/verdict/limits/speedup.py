@@ -8,7 +8,7 @@ from pytest_gpubench.limits import number_by_name
 from pytest_gpubench.results.model import Measurement, Outcome, Speedup, Timing, Verdict
 from pytest_gpubench.stats.speedup import Quad, SpeedupEstimate, least_reps, speedup_of
 from pytest_gpubench.units import choose_time_unit, count, format_time, ratio_text, round_to_digits
-from pytest_gpubench.verdict.decision import Judged, at_least, judged_by
+from pytest_gpubench.verdict.decision import Judged, at_least, judged_by, words_for
 from pytest_gpubench.verdict.limits.base import Limit, RecordedTotals, Seen, only, share_missed
 
 
@@ -52,7 +52,7 @@ class MinWeightedSpeedup(Limit):
         outcome, unit = at_least(totals.interval, wanted), choose_time_unit([totals.reference_us])
         few = " with too few reps of some" if totals.interval is None else ""
         return outcome, (
-            f"the total of {count(totals.calls, 'recorded call')} is {_speedup_words(totals, outcome)} the "
+            f"the total of {count(totals.calls, 'recorded call')} {_speedup_words(totals, outcome)} the "
             f"reference: {self.found(seen)}, wanted at least {wanted:.10g}x "
             f"({format_time(totals.reference_us / totals.ratio, unit)} against "
             f"{format_time(totals.reference_us, unit)}, {judged_by(count(totals.shapes, 'shape') + few, seen.alpha)})"
@@ -74,7 +74,7 @@ def speedup_verdict(label: str, speedup: Speedup, candidate_us: float, wanted: f
     unit, found = choose_time_unit([candidate_us]), ratio_text(speedup.ratio, speedup.interval, limit=wanted)
     needed = "" if speedup.interval else f"{least_reps(speedup.alpha)} reps"
     told = (
-        f"{label} is {_speedup_words(speedup, outcome)} {speedup.reference}: {found}, wanted at least "
+        f"{label} {_speedup_words(speedup, outcome)} {speedup.reference}: {found}, wanted at least "
         f"{wanted:.10g}x ({format_time(candidate_us, unit)} against {format_time(speedup.reference_us, unit)}, "
         f"{judged_by(count(speedup.quads, 'quad'), speedup.alpha, needed)})"
     )
@@ -83,12 +83,12 @@ def speedup_verdict(label: str, speedup: Speedup, candidate_us: float, wanted: f
 
 def _speedup_words(found: Speedup | RecordedTotals, outcome: Outcome) -> str:
     if outcome is Outcome.INCONCLUSIVE:
-        return "not to be judged against" if found.interval is None else "too close to tell against"
+        return f"{words_for(outcome, found.interval)} against"
     if outcome is Outcome.PASS and round_to_digits(found.ratio, 4) == "1.000":
-        return "as fast as"
+        return "is as fast as"
     if found.ratio < 1:
-        return "slower than"
-    return "faster than" if outcome is Outcome.PASS else "not fast enough against"
+        return "is slower than"
+    return "is faster than" if outcome is Outcome.PASS else "is not fast enough against"
 
 
 @dataclass

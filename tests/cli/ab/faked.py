@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pytest_gpubench import DeviceFacts, Measurement, Timing, cli
-from pytest_gpubench.results.model import Counts, SavedRun, TestRecord
+from pytest_gpubench.results.model import Counts, Outcome, SavedRun, TestRecord
 from pytest_gpubench.results.store import write_run
-from tests.results.measured import timing_of
+from tests.results.measured import timing_of, verdict
 
 CPU = DeviceFacts(type="cpu", name="a CPU", host="here")
 NODEID = "tests/test_a.py::test_it[4-a::b]"
@@ -40,8 +40,9 @@ def write_results(
     timings: Mapping[str, Sequence[Timing]], notes: Path, results: Path, failed: Sequence[str] = ()
 ) -> None:
     """Write the results of tests that measure, and of others that fail; with neither, of one that passes."""
+    kept = (verdict("max_time_us=1e6", Outcome.PASS),)
     records = tuple(
-        TestRecord(nodeid=nodeid, device=CPU, measurements=tuple(Measurement(timing=each) for each in found))
+        TestRecord(nodeid=nodeid, device=CPU, measurements=tuple(Measurement(timing=t, verdicts=kept) for t in found))
         for nodeid, found in timings.items()
     )
     write_run(SavedRun(records=records, datetime="2026-01-01T00:00:00+00:00"), results)
