@@ -1,7 +1,7 @@
 """The check that a candidate's outputs agree with its reference's, before and after it is timed."""
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 import torch
 
 from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
+from pytest_gpubench.bench.candidates import Function
 from pytest_gpubench.bench.output_memory import REFERENCE, OutputMemory
 from pytest_gpubench.bench.output_rules import refuse_opaque, refuse_strange_tensors, unrepeatable, work_left
 from pytest_gpubench.bench.ran import Ran, difference_of_changed, input_gradients, with_changed, with_own_containers
@@ -37,7 +38,6 @@ from pytest_gpubench.timing.calls import GRADIENT_SEED, Backward, mark_step, ref
 from pytest_gpubench.units import name_of
 
 T = TypeVar("T")
-Function = Callable[..., object]
 Golden = Literal["float64"] | Function | None
 ROUNDING_HINT = 'if only rounding differs, compare with golden="float64", or give rtol= and atol='
 

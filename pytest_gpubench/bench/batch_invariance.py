@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from pytest_gpubench.bench.agreement import Agreement, Function
+from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.arguments import check_names, covers
+from pytest_gpubench.bench.candidates import Function
 from pytest_gpubench.bench.output_rules import named_tensors
 from pytest_gpubench.correctness import Difference, Tolerance, compare_outputs
 from pytest_gpubench.correctness.chunks import raw_bits

@@ -9,10 +9,11 @@ import torch
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.output_memory import REFERENCE
 from pytest_gpubench.bench.output_rules import differentiable, refuse_strange_tensors
-from pytest_gpubench.bench.ran import Ran, copied, with_own_containers
+from pytest_gpubench.bench.ran import Ran, with_own_containers
 from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.correctness import Difference
 from pytest_gpubench.correctness.leaves import inputs_of, map_leaves
+from pytest_gpubench.correctness.memory import copied
 from pytest_gpubench.correctness.pool import PoisonedPool
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import InvalidResult, UnfairComparison

@@ -1,20 +1,16 @@
 """The results of a call of a comparison: its outputs, gradients, and the arguments that it changed."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
 
 import torch
 
 from pytest_gpubench.bench.output_rules import differentiable
 from pytest_gpubench.correctness import Difference
-from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves, tensor_of
-from pytest_gpubench.correctness.memory import span_of
+from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves
+from pytest_gpubench.correctness.memory import copied
 from pytest_gpubench.errors import annotating
 from pytest_gpubench.timing.calls import GRADIENT_SEED, upstream_gradient
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -97,19 +93,3 @@ def input_gradients(
     with annotating(lambda: "gpu_bench: raised by torch.autograd.grad, with which gradients are compared"):
         found = torch.autograd.grad(roots, list(leaves.values()), upstream, allow_unused=True)
     return dict(zip(leaves, found, strict=True))
-
-
-def copied(leaf: T) -> T:
-    """Return a copy of a tensor, each address once, which requires a gradient if it does, or of an array of NumPy.
-
-    Anything else is returned as it is.
-    """
-    if not isinstance(leaf, torch.Tensor):
-        return leaf if tensor_of(leaf) is None else copy.copy(leaf)
-    values: Any = leaf.detach()
-    if values.layout is torch.strided and not values.is_nested and span_of(values) < values.numel():
-        made = values.as_strided((span_of(values),), (1,)).clone().as_strided(values.shape, values.stride())
-    else:
-        made = values.clone()
-    vars(made).update({**vars(leaf), **vars(made)})
-    return cast(T, made.requires_grad_(leaf.requires_grad))

@@ -8,10 +8,10 @@ from pytest_gpubench.bench.arguments import RestoringSetup
 from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.correctness import Tolerance, compare_outputs
 from pytest_gpubench.correctness.held import held_by
-from pytest_gpubench.correctness.inputs import InputMemory, copy_of
+from pytest_gpubench.correctness.inputs import InputMemory
 from pytest_gpubench.correctness.leaves import Leaves, flatten, is_usual, tensors_of
 from pytest_gpubench.correctness.margins import fill_showing, is_plain
-from pytest_gpubench.correctness.memory import overlaps
+from pytest_gpubench.correctness.memory import copied, overlaps
 
 Memory = InputMemory | RestoringSetup
 
@@ -44,7 +44,7 @@ def _rerun_without(
 ) -> Ran:
     """Return what a reference computes where each of these arguments that it does not read holds other values."""
     for name, tensor in list(held):
-        result = copy_of(found.inputs.get(name, tensor))
+        result = copied(found.inputs.get(name, tensor))
         if not memory.replace(name, _others(tensor)):
             continue
         try:

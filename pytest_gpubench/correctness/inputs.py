@@ -12,7 +12,7 @@ from pytest_gpubench.correctness.checksum import checksum
 from pytest_gpubench.correctness.contents import Contents
 from pytest_gpubench.correctness.held import SIMPLE, held_by, reached_from, values_held_by
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
-from pytest_gpubench.correctness.memory import Place, memory_of
+from pytest_gpubench.correctness.memory import Place, copied, memory_of
 from pytest_gpubench.correctness.one_pass import bytes_differ
 from pytest_gpubench.errors import MeasurementError
 from pytest_gpubench.units import format_bytes
@@ -287,15 +287,10 @@ def by_name(leaves: Leaves) -> dict[str, object]:
     return {**dict(leaves), **dict(tensors_of(leaves))}
 
 
-def copy_of(leaf: object) -> object:
-    """Return a copy of a tensor; a value of Python's own as it is."""
-    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
-
-
 def copies_of(leaves: Leaves, names: Iterable[str]) -> dict[str, object]:
     """Return copies of leaves by name; None for what is gone, such as a gradient that a call dropped, and its parts."""
     found = by_name(leaves)
-    return {name: copy_of(found.get(name)) for name in names}
+    return {name: copied(found.get(name)) for name in names}
 
 
 def with_held(leaves: Leaves) -> Leaves:

@@ -14,6 +14,7 @@ from pytest_gpubench.correctness.tolerance import dtype_name
 
 Leaves = list[tuple[str, object]]
 """Leaves of a pytree by name."""
+ArgsAndKwargs = tuple[tuple[object, ...], dict[str, object]]
 PACKED = re.compile(r"bits.*|float4.*|u?int[1-7]")
 """Dtypes of a byte or more of which torch computes nothing."""
 USUAL = ("float32", "bfloat16", "float16", "float64", "int64", "int32", "bool")

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard, cast
 
 import torch
 
-from pytest_gpubench.correctness.leaves import Leaves, as_computable, inputs_of, is_usual, map_leaves
+from pytest_gpubench.correctness.leaves import ArgsAndKwargs, Leaves, as_computable, inputs_of, is_usual, map_leaves
 from pytest_gpubench.correctness.memory import memory_of
 from pytest_gpubench.correctness.one_pass import bytes_differ
 from pytest_gpubench.correctness.tolerance import dtype_name
@@ -22,8 +22,6 @@ NOT_A_NUMBER_IN_8_BITS = 0x7F
 """The byte that margins of other floats are filled with."""
 UNORDERED = ("bool", "uint16", "uint32", "uint64")
 """Dtypes of which torch finds no largest element everywhere."""
-
-ArgsAndKwargs = tuple[tuple[object, ...], dict[str, object]]
 
 
 @dataclass

@@ -1,13 +1,15 @@
 """Memory of tensors: where they lie, which overlap, and how many bytes a call moves."""
 
+import copy
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 
-from pytest_gpubench.correctness.leaves import flatten, inputs_of, tensors_of
+from pytest_gpubench.correctness.leaves import flatten, inputs_of, tensor_of, tensors_of
 
+T = TypeVar("T")
 Place = tuple[torch.device, int]
 """A device, and an address on it."""
 
@@ -97,6 +99,22 @@ def span_of(tensor: torch.Tensor) -> int:
     if tensor.is_contiguous():
         return tensor.numel()
     return 1 + sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def copied(leaf: T) -> T:
+    """Return a copy of a tensor, each address once, which requires a gradient if it does, or of an array of NumPy.
+
+    Anything else is returned as it is.
+    """
+    if not isinstance(leaf, torch.Tensor):
+        return leaf if tensor_of(leaf) is None else copy.copy(leaf)
+    values: Any = leaf.detach()
+    if values.layout is torch.strided and not values.is_nested and span_of(values) < values.numel():
+        made = values.as_strided((span_of(values),), (1,)).clone().as_strided(values.shape, values.stride())
+    else:
+        made = values.clone()
+    vars(made).update({**vars(leaf), **vars(made)})
+    return cast(T, made.requires_grad_(leaf.requires_grad))
 
 
 def is_shared(leaves: Sequence[tuple[str, object]]) -> bool:

@@ -7,14 +7,12 @@ from collections.abc import Callable
 import torch
 
 from pytest_gpubench.correctness.checksum import checksum
-from pytest_gpubench.correctness.leaves import flatten, tensors_of
+from pytest_gpubench.correctness.leaves import ArgsAndKwargs, flatten, tensors_of
 from pytest_gpubench.correctness.variation import variable_tensors
 
 PROBES = 32
 PIECE_BYTES = 128
 """A cache line: the least of an input that can be moved."""
-
-ArgsAndKwargs = tuple[tuple[object, ...], dict[str, object]]
 
 
 def needed_share(function: Callable[..., object], fresh: Callable[[], ArgsAndKwargs], seed: int = 0) -> float:

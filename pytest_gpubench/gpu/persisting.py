@@ -29,7 +29,7 @@ def set_aside_as_before(
     cache_bytes: the size of the L2 cache. driver: the CUDA driver's library; None loads it. before_bytes: what has to
     be set aside; None for what is now. Yields the check, for calls that put it back before the end.
     """
-    driver = driver or load_driver()
+    driver = driver or driver_library()
     before = persisting_bytes(driver) if before_bytes is None else before_bytes
     own = "set it before, for all calls alike, or use cache='hot'"
     advice = own if before_bytes is None else "leave it as it was when the process began"
@@ -57,7 +57,7 @@ def _parts(set_aside_bytes: int, cache_bytes: int) -> int:
     return math.ceil(set_aside_bytes / max(cache_bytes // PARTS, 1))
 
 
-def load_driver() -> Any:
+def driver_library() -> Any:
     """Return the CUDA driver's library; None where there is none."""
     try:
         return ctypes.CDLL(CUDA_LIBRARY)

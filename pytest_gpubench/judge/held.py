@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pytest_gpubench.gpu.foreign import read_gpu
 from pytest_gpubench.gpu.nvml import Nvml
-from pytest_gpubench.gpu.processes import stat_fields
 from pytest_gpubench.judge.judgement import Ended
 from pytest_gpubench.units import format_bytes
 
@@ -54,7 +53,7 @@ class Watch:
             self._refuse_more("memory", held if held <= self.memory_bytes else self._shared_once(members) + others)
             self._refuse_more("disk", _bytes_in(self.box))
             listed = (read_gpu(self.nvml)[0] if self.nvml else None) or ()  # with other ids in a container
-            on_gpu = [each.memory_bytes or 0 for each in listed if stat_fields(each.pid)[2:3] == [str(self.group)]]
+            on_gpu = [each.memory_bytes or 0 for each in listed if Path("/proc", str(each.pid)) in members]
             self._refuse_more("GPU memory", sum(on_gpu) - CONTEXT_BYTES)
             self._looked_s = now_s + LOOK_S
 

@@ -17,7 +17,7 @@ import msgspec
 from pytest_gpubench.correctness import flatten
 from pytest_gpubench.errors import BadRequest, is_ours
 from pytest_gpubench.gpu.device import Device, cpu_device, cuda_device
-from pytest_gpubench.gpu.persisting import load_driver, persisting_bytes
+from pytest_gpubench.gpu.persisting import driver_library, persisting_bytes
 from pytest_gpubench.judge.channel import (
     LONGEST_KERNEL,
     LONGEST_TEXT,
@@ -69,7 +69,7 @@ class Worker:
         """A function of ours, until a candidate is loaded or a saved call is taken."""
         flatten(0)  # imports torch's pytree
         self.gpu = None if self.device.type == "cpu" else _warm_gpu(self.device, memory_bytes)
-        self.set_aside_bytes = persisting_bytes(load_driver())
+        self.set_aside_bytes = persisting_bytes(driver_library())
         """The L2 cache set aside before foreign code runs: 3/16 of it are CUDA's default."""
         if self.gpu is None:
             torch.matmul(torch.ones(64, 64), torch.ones(64, 64)).sum().item()  # loads the libraries of first calls

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, TypeVar
 
 from pytest_gpubench.errors import GpuBenchError
 from pytest_gpubench.gpu import persisting
+from pytest_gpubench.replay.call_data import Dim
 from pytest_gpubench.results.model import Resources
 
-Dim = tuple[int, int, int]
 CAPTURING = 1
 KERNEL_NODE, CHILD_GRAPH_NODE = 0, 4
 STATIC_SHARED, LOCAL, REGISTERS = 1, 3, 4
@@ -215,7 +215,7 @@ def find_driver() -> Driver | None:
 
 def load_driver(kind: type[D]) -> D | None:
     """Return the driver with the functions that this kind of it needs; None where it lacks one, or there is none."""
-    library = persisting.load_driver()
+    library = persisting.driver_library()
     return kind(library) if library is not None and all(hasattr(library, name) for name in kind.needed) else None
 
 

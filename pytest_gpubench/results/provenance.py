@@ -21,6 +21,8 @@ TOOLS = (*PACKAGES, "ptxas")
 """The compilers of kernels, by their names in a run's `machine_info`."""
 
 CPUINFO = Path("/proc/cpuinfo")
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""The names of the folders that packages are installed in."""
 
 GIT_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
 """Variables that git sets for its hooks, and that would lead it to another repository than the folder's."""

@@ -20,7 +20,7 @@ LEAST_REPS = 12
 LEAST_COST_S = 1e-6
 """The cost of a rep where its clock shows less: that leaves out what the host waits for a core, by another clock."""
 MAX_GROWTH = 2.0
-HELD_UP = 3.0
+HELD_UP_FACTOR = 3.0
 """Reps whose third quartile is so many times the fastest are held up by others, as by busy processes on one core.
 
 Not so many times the first quartile: with two busy processes on each core, most reps are held up.
@@ -93,7 +93,7 @@ def is_precise(samples_us: Sequence[float], precision: float) -> bool:
 
 def is_held_up(samples_us: Sequence[float]) -> bool:
     """Tell whether many reps waited for others, so that few of them say little."""
-    return len(samples_us) >= LEAST_REPS and quartiles(samples_us)[2] > HELD_UP * min(samples_us)
+    return len(samples_us) >= LEAST_REPS and quartiles(samples_us)[2] > HELD_UP_FACTOR * min(samples_us)
 
 
 def is_tick_limited(samples_us: Sequence[float]) -> bool:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpubench.errors import DeviceUnavailable
 from pytest_gpubench.gpu.device import Device
-from pytest_gpubench.gpu.persisting import load_driver
+from pytest_gpubench.gpu.persisting import driver_library
 from pytest_gpubench.settings.cache import Cache, Producer
 from pytest_gpubench.timing.base import unwarned
 from pytest_gpubench.units import format_bytes
@@ -60,7 +60,7 @@ def make_flush(device: Device, cache: Cache) -> Flush:
         flush_gpu()
     if cache == "cold":
         return flush_gpu
-    driver = load_driver()
+    driver = driver_library()
 
     def flush_ordinary() -> None:
         if driver is not None:

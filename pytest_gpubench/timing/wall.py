@@ -18,9 +18,8 @@ from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.startup import wait_for_startup
 from pytest_gpubench.verdict.throttling import HELD_UP
 
-SCHEDULED = "/proc/thread-self/schedstat"
-"""Nanoseconds for which this thread ran, for which it waited for a core, and how often it got one."""
 OF_THREADS = "/proc/self/task/[0-9]*/schedstat"
+"""Nanoseconds for which a thread ran, for which it waited for a core, and how often it got one."""
 HELD_UP_SHARE = 0.1
 """A call is held up where its helper threads have waited for cores for longer than this part of its time."""
 
@@ -29,18 +28,14 @@ class Schedule:
     """Times of the thread that enters this, of its process and of its other threads, as the scheduler counts them."""
 
     def __enter__(self) -> "Schedule":
-        self._file: int | None = None
-        with suppress(OSError):
-            self._file = os.open(SCHEDULED, os.O_RDONLY)  # opening it before each call would slow a hot one by 6 us
-        self._others = []
-        for name in glob.glob(OF_THREADS):
-            if name.split("/")[-2] != str(threading.get_native_id()):
-                with suppress(OSError):  # it has ended
-                    self._others.append(os.open(name, os.O_RDONLY))
+        self._own, self._files = threading.get_native_id(), dict[int, int]()
+        for name in glob.glob(OF_THREADS):  # opening its own before each call would slow a hot one by 6 us
+            with suppress(OSError):  # it has ended
+                self._files[int(name.split("/")[-2])] = os.open(name, os.O_RDONLY)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        for file in [*self._others, *([] if self._file is None else [self._file])]:
+        for file in self._files.values():
             os.close(file)
 
     def read(self, waited_first: bool = False) -> tuple[int, int, int]:
@@ -56,16 +51,16 @@ class Schedule:
 
     def waited_ns(self) -> int:
         """Return for how long the thread has waited for a core; 0 where Linux does not tell."""
-        return 0 if self._file is None else _waited_ns(self._file)
+        return _waited_ns(self._files.get(self._own))
 
     def others_waited_ns(self) -> int:
         """Return for how long the other threads have, all together, that were there when this was entered."""
-        return sum(map(_waited_ns, self._others))
+        return sum(_waited_ns(file) for thread, file in self._files.items() if thread != self._own)
 
 
-def _waited_ns(file: int) -> int:
+def _waited_ns(file: int | None) -> int:
     with suppress(OSError, IndexError):
-        return int(os.pread(file, 64, 0).split()[1])
+        return 0 if file is None else int(os.pread(file, 64, 0).split()[1])
     return 0
 
 

@@ -50,7 +50,7 @@ def test_what_the_driver_says(driver: Any, expected: int) -> None:
 
 
 def test_without_a_driver_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_gpubench.gpu.persisting.load_driver", lambda: None)
+    monkeypatch.setattr("pytest_gpubench.gpu.persisting.driver_library", lambda: None)
     with set_aside_as_before(CACHE) as check:
         check()
 

@@ -37,7 +37,7 @@ def test_a_group_may_have_so_much(
 ) -> None:
     """What takes long is looked at once a second: 100 bytes of no process, too. A GiB is that of a context."""
     looked: list[Path] = []
-    monkeypatch.setattr(held, "members_of", lambda group: [Path()] * processes)
+    monkeypatch.setattr(held, "members_of", lambda group: [Path("/proc/7")] * processes)
     monkeypatch.setattr(held, "_bytes_of", lambda member: used)
     monkeypatch.setattr(held, "_bytes_without_process", lambda members: 100)
     monkeypatch.setattr(held.Watch, "_shared_once", lambda self, members: shared)
@@ -47,12 +47,9 @@ def test_a_group_may_have_so_much(
         return disk
 
     monkeypatch.setattr(held, "_bytes_in", size_of)
-    ours, other = (
-        SimpleNamespace(pid=os.getpid(), usedGpuMemory=2**30 + on_gpu),
-        SimpleNamespace(pid=1, usedGpuMemory=9),
-    )
+    ours, other = (SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in ((7, 2**30 + on_gpu), (77, 9)))
     nvml = SimpleNamespace(ask=lambda query: [ours, other] if query == "ComputeRunningProcesses" else None)
-    watch = watch_of(os.getpgid(0), Path("box"), 1000, nvml)
+    watch = watch_of(6, Path("box"), 1000, nvml)
     with pytest.raises(Ended, match=message) if message else nullcontext():
         watch.look()
         watch.look()

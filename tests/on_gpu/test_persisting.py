@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from pytest_gpubench import GpuBench, InvalidResult
-from pytest_gpubench.gpu.persisting import load_driver, persisting_bytes
+from pytest_gpubench.gpu.persisting import driver_library, persisting_bytes
 from pytest_gpubench.timing import kernels
 from tests.on_gpu.doubling import double, torch_double
 
@@ -64,10 +64,10 @@ def test_cache_set_aside_while_it_is_measured(
         return double(x)
 
     persisting(sixteenth)
-    before = persisting_bytes(load_driver())
+    before = persisting_bytes(driver_library())
     with pytest.raises(InvalidResult, match=r"a call changed how much of the L2 cache is set aside .* from .* to "):
         gpu_bench.compare(carving, torch_double, (x,))
-    assert before <= persisting_bytes(load_driver()) < before + sixteenth
+    assert before <= persisting_bytes(driver_library()) < before + sixteenth
     gpu_bench.compare({"next": double}, torch_double, (x,), reps=20)
 
 
@@ -103,7 +103,7 @@ def test_what_may_persist_is_flushed(gpu_bench: GpuBench, persisting: Callable[[
     x, side = torch.rand(1024, 1024, device="cuda"), torch.cuda.Stream()  # type: ignore[no-untyped-call]
     persisting(mebibytes * 2**20)
     window, attribute = AccessPolicy(x.data_ptr(), x.nbytes, 1.0, 2, 1, b""), 1
-    assert not load_driver().cuStreamSetAttribute(ctypes.c_void_p(side.cuda_stream), attribute, ctypes.byref(window))
+    assert not driver_library().cuStreamSetAttribute(ctypes.c_void_p(side.cuda_stream), attribute, ctypes.byref(window))
 
     def keeping(x: torch.Tensor) -> torch.Tensor:
         side.wait_stream(torch.cuda.current_stream())
@@ -128,7 +128,7 @@ def test_a_chain_finds_what_it_wrote_in_the_cache(gpu_bench: GpuBench, monkeypat
 
     def then_reset(*args: Any, **kwargs: Any) -> Callable[[], object]:
         flush = flush_of(*args, **kwargs)
-        return lambda: (flush(), load_driver().cuCtxResetPersistingL2Cache())
+        return lambda: (flush(), driver_library().cuCtxResetPersistingL2Cache())
 
     found = gpu_bench.measure(gelu, (x,), reps=60)
     monkeypatch.setattr(kernels, "flush_of", then_reset)

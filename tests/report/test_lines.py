@@ -258,7 +258,8 @@ class OddFloat(float):
 
 def test_properties_are_plain_and_their_names_are_used_once() -> None:
     odd = clocked("fused", 10.0, samples_us=(OddFloat(10.0),) * 9)
-    pair = arms(odd, clocked("eager", 20.0), verdict("a", Outcome.PASS), verdict("b", Outcome.INCONCLUSIVE))
+    outcomes = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.PASS)
+    pair = arms(odd, clocked("eager", 20.0), *(verdict(f"limit={at}", each) for at, each in enumerate(outcomes)))
     ratio = speedup_over(20.0, OddFloat(2.0000004), (OddFloat(1.5), OddFloat(2.5)))
     ends = Interval(OddFloat(1.2), OddFloat(1.3))
     change = PastChange(baseline="main", metric="median", ratio=OddFloat(1.25), interval=ends, old_us=8.0)

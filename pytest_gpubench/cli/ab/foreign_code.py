@@ -8,12 +8,10 @@ from pathlib import Path, PurePosixPath
 from pytest_gpubench.cli.ab.checkouts import Checkout
 from pytest_gpubench.cli.output import say
 from pytest_gpubench.errors import BadRequest
-from pytest_gpubench.results.provenance import run_git
+from pytest_gpubench.results.provenance import INSTALLED, run_git
 from pytest_gpubench.units import printable
 from pytest_gpubench.verdict.rounds import CommitArm
 
-INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""The folders of what is installed; those of an environment in the working tree are no sources of it."""
 NO_SOURCES = sys.stdlib_module_names | {"__main__"}
 IS_NOT = "is not"
 REMEDY = (
@@ -56,7 +54,7 @@ def _replaced(name: str, place: Path, roots: list[Path], tracked: set[str]) -> t
     The other text says how certain that is. roots: its own tree, the others, and the working tree. tracked: the files
     of this name in both commits.
     """
-    if INSTALLED.isdisjoint(place.parts):
+    if INSTALLED.isdisjoint(place.parts):  # an environment in the working tree is none of its sources
         for root in roots:
             if place.is_relative_to(root):
                 path = str(place.relative_to(root))

@@ -16,6 +16,7 @@ from typing import Any
 
 from pytest_gpubench.judge.isolation import landlock, seccomp
 from pytest_gpubench.judge.isolation.libc import libc, syscall
+from pytest_gpubench.results.provenance import INSTALLED
 
 PACKAGE = Path(__file__).parents[2]
 SYSTEM = (
@@ -98,7 +99,7 @@ def _holds_packages(folder: str) -> bool:
     found = [
         os.path.realpath(Path(each.origin).parents[1]) for each in map(find_spec, REQUIRED) if each and each.origin
     ]
-    return Path(folder).name in ("site-packages", "dist-packages") or os.path.realpath(folder) in found
+    return Path(folder).name in INSTALLED or os.path.realpath(folder) in found
 
 
 def library_folders() -> list[str]:

@@ -10,9 +10,10 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
+from pytest_gpubench.results.provenance import INSTALLED
+
 MODULE_PREFIX = "gpu_bench_file_"
 """The beginning of the names of modules that `load_source` makes."""
-INSTALLED = ("site-packages", "dist-packages")
 
 
 class OwnFiles(MetaPathFinder):
@@ -82,7 +83,7 @@ class OwnFiles(MetaPathFinder):
 
     def _holds(self, place: str) -> bool:
         inner = Path(place).resolve()
-        return inner.is_relative_to(self._folder) and not {*INSTALLED} & {*inner.relative_to(self._folder).parts}
+        return inner.is_relative_to(self._folder) and INSTALLED.isdisjoint(inner.relative_to(self._folder).parts)
 
 
 def digest_of(*texts: bytes) -> str:
