@@ -3,11 +3,12 @@
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 import torch
 
-from pytest_gpubench.correctness.held import is_computed, is_of_user, slots_of
+from pytest_gpubench.correctness.held import attributes_in, is_computed, is_of_user, slots_in, slots_of
 
 SEQUENCES = (list, deque, set)
 
@@ -16,8 +17,8 @@ SEQUENCES = (list, deque, set)
 class Contents:
     """What a dict, a list, the attributes of an object or its slots are to hold: the same objects, looked at no deeper.
 
-    Functions that a call puts in are left there, such as a kernel that its first call compiles, and so are attributes
-    that the object's class computes once.
+    Attributes that the object's class computes once are left there. So are functions that calls put in, such as a
+    kernel that the first one compiles, where they change nothing else there: a function may need what came with it.
     """
 
     holder: Any
@@ -41,7 +42,7 @@ class Contents:
         elif isinstance(value, (dict, *SEQUENCES)):
             yield cls(value)
         elif isinstance(value, torch.Tensor) or is_of_user(value):
-            if isinstance(own := getattr(value, "__dict__", None), dict):
+            if (own := attributes_in(value)) is not None:
                 yield cls(own, type(value))
             if slots_of(value):
                 yield cls(value)
@@ -72,13 +73,15 @@ class Contents:
             for name, slot in slots_of(holder).items():
                 if name in wanted:
                     slot.__set__(holder, wanted[name])
-                elif hasattr(holder, name):
+                elif name in slots_in(holder):
                     slot.__delete__(holder)
 
     def _wanted(self, now: dict[Any, object]) -> dict[Any, object]:
         if isinstance(self.holder, SEQUENCES):
             return self.given
-        return self.given | {key: value for key, value in now.items() if _is_code(value) or self._is_computed(key)}
+        computed = self.given | {key: value for key, value in now.items() if self._is_computed(key)}
+        compiled = computed | {key: value for key, value in now.items() if _is_code(value)}
+        return compiled if _are_same(now, compiled) else computed
 
     def _is_computed(self, key: object) -> bool:
         """Tell whether a key is an attribute that its class computes, or that torch.compile sets, on tensors too."""
@@ -90,11 +93,11 @@ def _read(holder: Any) -> dict[Any, object]:
         return dict(holder)
     if isinstance(holder, SEQUENCES):
         return dict(enumerate(holder))
-    return {name: getattr(holder, name) for name in slots_of(holder) if hasattr(holder, name)}
+    return slots_in(holder)
 
 
 def _are_same(one: dict[Any, object], other: dict[Any, object]) -> bool:
-    return one.keys() == other.keys() and all(value is other[key] for key, value in one.items())
+    return one.keys() == other.keys() and all(map(is_, one.values(), map(other.__getitem__, one)))
 
 
 def _is_code(value: object) -> bool:

@@ -4,6 +4,7 @@ import functools
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -107,10 +108,10 @@ def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
 def _attributes_of(value: Any) -> Iterator[tuple[str, object]]:
     """Yield the attributes of an object of the user's."""
     if is_of_user(value):
-        own = getattr(value, "__dict__", {})
+        own = attributes_in(value) or {}
         names = [name for name in own if name not in OF_MODULES and not is_computed(type(value), name)]
         yield from [(f".{name}", own[name]) for name in names]
-        yield from [(f".{name}", getattr(value, name)) for name in slots_of(value) if hasattr(value, name)]
+        yield from [(f".{name}", each) for name, each in slots_in(value).items()]
 
 
 def is_of_user(value: object) -> bool:
@@ -122,6 +123,24 @@ def is_computed(cls: type, name: str) -> bool:
     """Tell whether a class computes an attribute when it is asked for first, as functools.cached_property does."""
     kind = next((type(vars(one)[name]) for one in cls.__mro__ if name in vars(one)), type)
     return hasattr(kind, "__get__") and not hasattr(kind, "__set__")
+
+
+def attributes_in(value: object) -> dict[str, object] | None:
+    """Return the attributes of an object that has any, without a call of code of its class, which may raise."""
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return own if isinstance(own, dict) else None
+
+
+def slots_in(value: object) -> dict[str, object]:
+    """Return what the slots of an object hold, by name, without a call of code of its class."""
+    found = {}
+    for name, slot in slots_of(value).items():
+        with suppress(AttributeError):  # one that is empty
+            found[name] = slot.__get__(value)
+    return found
 
 
 def slots_of(value: object) -> dict[str, Any]:

@@ -185,14 +185,12 @@ class InputMemory:
 
     def look(self) -> list[str]:
         """Return the names of inputs that are newly changed, which are put back from now on, or have moved."""
-        known = set(self.changing)
+        known: set[object] = {*self.changing, *self.changing_contents}
         new = changed_regions([region for region in self.regions if region not in known])
         self.looked = True
         self.changing += new
         self.changes_gradients |= bool(self._changed_gradients())
-        self.changing_contents += [
-            each for each in self.contained if each.differ and each not in self.changing_contents
-        ]
+        self.changing_contents += [each for each in self.contained if each not in known and each.differ]
         exchanged = [name for name in self._exchanged() if name not in self.exchanged]
         self.exchanged += exchanged
         names = [*self.displaced(), *exchanged, *(name for region in new for name in region.names)]
@@ -210,7 +208,7 @@ class InputMemory:
 
     def _exchanged(self) -> list[str]:
         """Return the names under which arguments and objects hold other values than they are to hold."""
-        if not any(each.differ for each in self.contained):
+        if not any(each.differ for each in self.changing_contents):
             return []
         now = values_of(with_values(self.find()))
         return [name for name in {**self.values, **now} if self.values.get(name) != now.get(name)]
