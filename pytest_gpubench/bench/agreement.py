@@ -194,6 +194,7 @@ class Agreement:
         return tuple(
             difference_of_changed(difference, name, found, expected)
             for name in names
+            if not expected.lets_add(name, given)
             for difference in self._differences(mine.get(name), theirs.get(name), golden and golden.inputs.get(name))
         )
 

@@ -1,12 +1,14 @@
 """The results of a call of a comparison: its outputs, gradients, and the arguments that it changed."""
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 import torch
 
+from pytest_gpubench.bench.arguments import covers
 from pytest_gpubench.bench.output_rules import differentiable
 from pytest_gpubench.correctness import Difference
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves, tensor_of
@@ -48,6 +50,15 @@ class Ran:
     def results(self) -> object:
         """All that it computed: its outputs, and the arguments that it changed."""
         return with_changed(self.outputs, self.inputs, self.changed)
+
+    def lets_add(self, name: str, given: Mapping[str, object]) -> bool:
+        """Tell whether another call may leave something where its arguments had nothing, such as a workspace.
+
+        It is put back, so that no later call finds it. It may be in a private attribute that this call left alone.
+        """
+        private = re.match(r".*?\._\w+", name)
+        is_new = private is not None and given.get(name) is None
+        return is_new and not any(covers(private[0], each) for each in self.changed)
 
 
 def with_changed(outputs: object, inputs: Mapping[str, object], changed: Sequence[str]) -> object:

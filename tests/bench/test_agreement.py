@@ -158,6 +158,20 @@ def advance(x: torch.Tensor, cache: Any) -> torch.Tensor:
     return x * 2
 
 
+def layer_of() -> SimpleNamespace:
+    return SimpleNamespace(_space=None, _spaces={}, _keys=[])
+
+
+def work(x: torch.Tensor, layer: Any) -> torch.Tensor:
+    layer._space, layer._new, layer._spaces[4] = x + 1, x + 1, x + 1
+    return x * 2
+
+
+def keep(x: torch.Tensor, layer: Any) -> torch.Tensor:
+    layer._keys.append(x * 1)
+    return x * 2
+
+
 def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
     holder = SimpleNamespace(weight=torch.ones(4, requires_grad=True))
     holder.weight.grad = gradient
@@ -186,6 +200,9 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
         (advance, advance, cache_of, None),
         (advance, lambda x, cache: x * 2, cache_of, ".length: the candidate leaves it"),
         (advance, lambda x, cache: advance(advance(x, cache) / 2, cache), cache_of, ".length: found 2, exp"),
+        (lambda x, layer: x * 2, work, layer_of, None),
+        (lambda x, layer: x * 2, lambda x, layer: vars(layer).update(space=x) or x * 2, layer_of, ".space: the cand"),
+        (keep, lambda x, layer: keep(keep(x, layer) / 2, layer), layer_of, "._keys[1]: the candidate overwrites it"),
         (train, train, holder_of, None),
         (train, lambda x, holder: x.sum(), holder_of, ".weight.grad: the candidate leaves it"),
         (train, lambda x, holder: train(x, holder, 2.0), holder_of, ".weight.grad: 3 of 4 elements"),
