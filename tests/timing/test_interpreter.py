@@ -63,6 +63,14 @@ def test_a_kernel_may_be_given_addresses_of_other_tensors() -> None:
         run(pointed, x, torch.tensor([out.data_ptr()]), 8)
 
 
+def test_other_tensors_are_not_looked_for_where_a_mask_ends_the_access(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Integers of 8 bytes may be addresses; to look for the tensors there takes longer than the launch."""
+    monkeypatch.setattr("pytest_gpubench.timing.interpreter.gc", None)
+    x, out = torch.ones(6, dtype=torch.int64), torch.zeros(6, dtype=torch.int64)
+    assert run(store, x, out, 6, 0) == 1
+    assert out.eq(2).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.bool])
 def test_a_read_beyond_a_tensor_shows(dtype: torch.dtype) -> None:
     """Zeros of a heap that is not used yet would hide it."""
@@ -98,8 +106,8 @@ def test_a_wrong_output_says_that_the_interpreter_cannot_compute_in_bfloat16(dty
     x, out = torch.ones(6, dtype=dtype), torch.zeros(6, dtype=dtype)
 
     def compare() -> None:
-        with watching_launches(), watching_launches():
-            run(store, x, out, 6, 0)
+        with watching_launches() as launches, watching_launches():
+            assert run(store, x, out, 6, 0) == launches.number == 1
             raise WrongResult("wrong")
 
     with pytest.raises(WrongResult) as wrong:
