@@ -137,9 +137,11 @@ def unrepeatable(reference: str, wrong: Difference, outputs: object, otherwise: 
             f"{wrong.name} of {reference} is an object of class {type(leaf).__name__}, which is not equal to that of "
             "another call: leave it out"
         )
+    is_argument = wrong.name.startswith(("args[", "kwargs["))
     return UnfairComparison(
         f"{reference} computes something else when it is called again ({wrong.line}), or {otherwise}, so nothing can "
         "be compared with it: let it, and setup=, draw random numbers from torch's global generators or from one among "
         "its arguments, which are reset before each call, and give it what calls change and keep in args=, where it is "
         "put back, or let setup= make it"
+        + (f"; if {wrong.name} need not agree, give overwrites=({wrong.name!r},)" if is_argument else "")
     )

@@ -128,7 +128,8 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 def _is_number(value: object) -> bool:
     """Tell whether a value is a number of Python's or NumPy's own: one of another class may be equal to anything."""
-    return isinstance(value, AnyNumber) and type(value).__module__ in ("builtins", "numpy")
+    is_one = isinstance(value, AnyNumber) or type(value).__name__ in ("bool", "bool_")  # NumPy's is no Number
+    return is_one and type(value).__module__ in ("builtins", "numpy")
 
 
 def _tensor_problem(found: torch.Tensor, expected: torch.Tensor) -> str | None:

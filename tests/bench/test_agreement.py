@@ -319,6 +319,14 @@ def test_a_candidate_that_changes_what_the_reference_uses_is_named_too() -> None
         agreement.check("mine", lambda x: state.update(scale=3.0) or x * 0, agreement.run_reference())
 
 
+def test_a_reference_that_leaves_something_else_in_each_call_is_told_how_to_leave_that_out() -> None:
+    times = itertools.count(1.0)
+    agreement = agreement_of(lambda x, seen: seen.append(next(times)) or x * 2, X, [])
+    told = r"; if args\[1\]\[0\] need not agree, give overwrites=\('args\[1\]\[0\]',\)$"
+    with pytest.raises(UnfairComparison, match=told):
+        agreement.check("mine", agreement.reference, agreement.run_reference())
+
+
 @pytest.mark.parametrize("make", [object, lambda: MappingProxyType({"a": torch.ones(2)})])
 def test_an_object_that_is_never_equal_to_another_is_to_be_left_out(make: Callable[[], object]) -> None:
     agreement = agreement_of(lambda x: (x * 2, make()), X)

@@ -129,6 +129,8 @@ class EqualInteger(int):
         (numpy.int64(2), 2, True),
         (numpy.float32(2), 2, True),
         (numpy.int64(3), 2, False),
+        (numpy.True_, True, True),
+        (numpy.True_, False, False),
         (numpy.int64(2), 2.5, False),
         (numpy.float16(0.1), 0.1, True),
         (numpy.float16(0.1), 0.11, False),
