@@ -1,6 +1,6 @@
 """Containers and objects among a call's arguments: what a call puts into them, or takes out, is put back."""
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import is_
@@ -8,7 +8,15 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench.correctness.held import attributes_in, is_computed, is_of_user, slots_in, slots_of
+from pytest_gpubench.correctness.held import (
+    attributes_in,
+    base_of,
+    is_computed,
+    is_of_user,
+    items_in,
+    slots_in,
+    slots_of,
+)
 
 SEQUENCES = (list, deque, set)
 
@@ -39,13 +47,12 @@ class Contents:
                 yield from map(cls, (module._parameters, module._buffers, module._modules))
         elif isinstance(value, torch.optim.Optimizer):
             yield cls(value.state)
-        elif isinstance(value, (dict, *SEQUENCES)):
-            yield cls(value)
-        elif isinstance(value, torch.Tensor) or is_of_user(value):
-            if (own := attributes_in(value)) is not None:
-                yield cls(own, type(value))
-            if slots_of(value):
+        else:
+            is_object = isinstance(value, torch.Tensor) or is_of_user(value)
+            if isinstance(value, (dict, *SEQUENCES)) or (is_object and slots_of(value)):
                 yield cls(value)
+            if is_object and (own := attributes_in(value)) is not None:
+                yield cls(own, type(value))
 
     @property
     def differ(self) -> bool:
@@ -56,19 +63,14 @@ class Contents:
     def put_back(self) -> None:
         """Let the holder hold what it is to hold."""
         holder, wanted = self.holder, self._wanted(_read(self.holder))
+        base: Any = base_of(holder)
         if isinstance(holder, dict):  # a class of its own may refuse to be updated
-            kind: Any = OrderedDict if isinstance(holder, OrderedDict) else dict
-            kind.clear(holder)
+            base.clear(holder)
             for key, value in wanted.items():
-                kind.__setitem__(holder, key, value)
-        elif isinstance(holder, list):
-            list.__setitem__(holder, slice(None), wanted.values())
-        elif isinstance(holder, deque):
-            holder.clear()
-            holder.extend(wanted.values())
-        elif isinstance(holder, set):
-            holder.clear()
-            holder.update(wanted.values())
+                base.__setitem__(holder, key, value)
+        elif base is not None:
+            base.clear(holder)
+            (set.update if base is set else base.extend)(holder, wanted.values())
         else:
             for name, slot in slots_of(holder).items():
                 if name in wanted:
@@ -89,11 +91,7 @@ class Contents:
 
 
 def _read(holder: Any) -> dict[Any, object]:
-    if isinstance(holder, dict):
-        return dict(holder)
-    if isinstance(holder, SEQUENCES):
-        return dict(enumerate(holder))
-    return slots_in(holder)
+    return dict(items_in(holder)) if base_of(holder) else slots_in(holder)
 
 
 def _are_same(one: dict[Any, object], other: dict[Any, object]) -> bool:

@@ -2,7 +2,7 @@
 
 import functools
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -21,6 +21,7 @@ LIBRARIES = ("torch", "triton", "pytest", "_pytest", "pytest_gpubench")
 """Packages whose objects hold caches, which are not a call's inputs."""
 OF_MODULES = ("_parameters", "_buffers", "_modules")
 """Attributes of a module whose contents are found under better names."""
+CONTAINERS = (OrderedDict, dict, list, deque, set, tuple)
 SIMPLE = (type(None), int, float, complex, str, bytes)
 
 
@@ -97,11 +98,9 @@ def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
         yield from [("", value.__self__)] if isinstance(value.__self__, torch.Tensor) else []
     elif isinstance(value, types.FunctionType):
         yield from _variables_of(value)
-    elif isinstance(value, dict):
-        yield from ((f"[{repr_of(key)}]", each) for key, each in islice(list(value.items()), MOST_ITEMS))
-    elif isinstance(value, (list, tuple, deque)):
-        yield from ((f"[{place}]", each) for place, each in enumerate(islice(value, MOST_ITEMS)))
     else:
+        if isinstance(value, (dict, list, tuple, deque)):
+            yield from [(f"[{repr_of(key)}]", each) for key, each in list(islice(items_in(value), MOST_ITEMS))]
         yield from _attributes_of(value)
 
 
@@ -125,13 +124,24 @@ def is_computed(cls: type, name: str) -> bool:
     return hasattr(kind, "__get__") and not hasattr(kind, "__set__")
 
 
+def items_in(container: Any) -> Iterable[tuple[Any, object]]:
+    """Return the items of a container by key or place, without a call of code of its class, which may compute them."""
+    base: Any = base_of(container)
+    return base.items(container) if issubclass(base, dict) else enumerate(base.__iter__(container))
+
+
+def base_of(container: object) -> type | None:
+    """Return Python's own class of a container."""
+    return next((each for each in CONTAINERS if isinstance(container, each)), None)
+
+
 def attributes_in(value: object) -> dict[str, object] | None:
     """Return the attributes of an object that has any, without a call of code of its class, which may raise."""
     try:
         own = object.__getattribute__(value, "__dict__")
     except AttributeError:
         return None
-    return own if isinstance(own, dict) else None
+    return own if isinstance(own, dict) and own is not value else None
 
 
 def slots_in(value: object) -> dict[str, object]:

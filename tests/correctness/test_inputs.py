@@ -139,6 +139,15 @@ class Slotted:
     later: torch.Tensor = field(init=False)
 
 
+class Table(dict[str, object]):
+    """Computes what it is asked for."""
+
+    def keys(self) -> Any:
+        raise RuntimeError
+
+    items = __iter__ = keys
+
+
 def trained() -> tuple[Module, torch.optim.Optimizer]:
     module = Module()
     module.weight.grad = torch.ones(2)
@@ -162,6 +171,11 @@ EXCHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], object], list[str]
     "attribute of a tensor": (lambda: torch.ones(2), lambda held: put(held, "cached", X), []),
     "item of a dict": (lambda: {"k": X}, lambda held: held.pop("k"), ["['k']"]),
     "order of a dict": (lambda: OrderedDict(k=X, n=1), lambda held: held.update(k=held.pop("k"), n=2), ["['n']"]),
+    "dict that computes, and has attributes": (
+        lambda: SimpleNamespace(x=Table(k=X)),
+        lambda held: dict.clear(held.x) or put(held.x, "length", 1),
+        [".x['k']", ".x.length"],
+    ),
     "attribute": (lambda: SimpleNamespace(x=X), lambda held: put(held, "x", None), [".x"]),
     "another object": (lambda: SimpleNamespace(x=SimpleNamespace(y=1)), lambda held: put(held.x, "y", "1"), [".x.y"]),
     "new attribute": (lambda: SimpleNamespace(), lambda held: put(held, "x", X), [".x"]),
