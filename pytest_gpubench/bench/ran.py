@@ -57,8 +57,9 @@ class Ran:
         It is put back, so that no later call finds it. It may be in a private attribute that this call left alone.
         """
         private = re.match(r".*?\._\w+", name)
-        is_new = private is not None and given.get(name) is None
-        return is_new and not any(covers(private[0], each) for each in self.changed)
+        if private is None or given.get(name) is not None:
+            return False
+        return not any(covers(private[0], each) for each in self.changed)
 
 
 def with_changed(outputs: object, inputs: Mapping[str, object], changed: Sequence[str]) -> object:

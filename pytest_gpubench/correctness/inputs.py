@@ -124,7 +124,8 @@ class InputMemory:
 
     def leaves(self) -> Leaves:
         """Return the arguments, and the other tensors that calls use, by name."""
-        return [*with_held(self.find()), *self.held()]
+        given = self.find()
+        return [*given, *held_by(given), *self.held()]
 
     def given_leaves(self) -> Leaves:
         """Return the arguments, what objects among them hold, and the gradients of both, by name."""
@@ -145,14 +146,13 @@ class InputMemory:
         self.launched = is_chosen or bool(self.changing)
         if is_chosen:
             self.late += self.look()
-            self._put_contents_back()
-            if names := self._moved(self.find()):
-                raise MeasurementError(
-                    f"a call changes where {', '.join(names)} lies, its shape or strides, or what the container holds, "
-                    "so later calls would get other inputs: give setup=, which makes new arguments for each call"
-                )
         self.looked = False
         self.put_back()
+        if is_chosen and (names := self._moved(self.find())):
+            raise MeasurementError(
+                f"a call changes where {', '.join(names)} lies, its shape or strides, so later calls would get other "
+                "inputs: give setup=, which makes new arguments for each call"
+            )
 
     def _begin(self) -> None:
         self.originals = self.find()
@@ -213,13 +213,10 @@ class InputMemory:
         now = values_of(with_values(self.find()))
         return [name for name in {**self.values, **now} if self.values.get(name) != now.get(name)]
 
-    def _put_contents_back(self) -> None:
-        for each in self.changing_contents:
-            each.put_back()
-
     def put_back(self) -> None:
         """Let inputs that calls change hold what they are to hold."""
-        self._put_contents_back()
+        for each in self.changing_contents:
+            each.put_back()
         for generator, state in self.generators:
             generator.set_state(state)
         for _, tensor, given, parts in self.gradients if self.changes_gradients else ():
@@ -294,11 +291,6 @@ def copies_of(leaves: Leaves, names: Iterable[str]) -> dict[str, object]:
     """Return copies of leaves by name; None for what is gone, such as a gradient that a call dropped, and its parts."""
     found = by_name(leaves)
     return {name: copy_of(found.get(name)) for name in names}
-
-
-def with_held(leaves: Leaves) -> Leaves:
-    """Return leaves, and the tensors that objects among them hold, by name."""
-    return [*leaves, *held_by(leaves)]
 
 
 def with_values(leaves: Leaves) -> Leaves:

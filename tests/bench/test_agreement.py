@@ -167,6 +167,11 @@ def work(x: torch.Tensor, layer: Any) -> torch.Tensor:
     return x * 2
 
 
+def work_openly(x: torch.Tensor, layer: Any) -> torch.Tensor:
+    layer.space = x + 1
+    return x * 2
+
+
 def keep(x: torch.Tensor, layer: Any) -> torch.Tensor:
     layer._keys.append(x * 1)
     return x * 2
@@ -201,7 +206,7 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
         (advance, lambda x, cache: x * 2, cache_of, ".length: the candidate leaves it"),
         (advance, lambda x, cache: advance(advance(x, cache) / 2, cache), cache_of, ".length: found 2, exp"),
         (lambda x, layer: x * 2, work, layer_of, None),
-        (lambda x, layer: x * 2, lambda x, layer: vars(layer).update(space=x) or x * 2, layer_of, ".space: the cand"),
+        (lambda x, layer: x * 2, work_openly, layer_of, ".space: the cand"),
         (keep, lambda x, layer: keep(keep(x, layer) / 2, layer), layer_of, "._keys[1]: the candidate overwrites it"),
         (train, train, holder_of, None),
         (train, lambda x, holder: x.sum(), holder_of, ".weight.grad: the candidate leaves it"),

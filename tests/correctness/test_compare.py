@@ -126,6 +126,13 @@ class EqualInteger(int):
         (EqualToAll(), EqualToAll(), True),
         (2, 2.0, True),
         (True, 1, True),
+        (1.0, 1.0 + 1e-9, True),
+        (1.0, 1.0 + 1e-6, False),
+        (math.nan, math.nan, False),
+        (1j, 1j + 1e-9, True),
+        (2**70, 2**70 + 1, False),
+        (ARRAY[:1], ARRAY, False),
+        (ARRAY[:0], ARRAY[:1], False),
         (numpy.int64(2), 2, True),
         (numpy.float32(2), 2, True),
         (numpy.int64(3), 2, False),
@@ -205,21 +212,7 @@ class TestStructure:
         assert compare_outputs((), ()) == ()
         assert compare(None, None).line == "out PASS equal"
 
-    @pytest.mark.parametrize(
-        ("found", "expected", "passed"),
-        [
-            (1.0, 1.0 + 1e-9, True),
-            (1.0, 1.0 + 1e-6, False),
-            (math.nan, math.nan, False),
-            (1j, 1j + 1e-9, True),
-            (2**70, 2**70 + 1, False),
-            ("x", "x", True),
-        ],
-    )
-    def test_what_is_no_tensor(self, found: object, expected: object, passed: bool) -> None:
-        assert compare(found, expected).passed is passed
-
-    def test_arrays_and_what_cannot_be_compared(self) -> None:
+    def test_what_cannot_be_compared(self) -> None:
         class Sulky:
             __hash__ = None  # type: ignore[assignment]
 
@@ -228,10 +221,6 @@ class TestStructure:
 
             __repr__ = __eq__  # type: ignore[assignment]
 
-        assert compare(numpy.arange(3), numpy.arange(3)).passed
-        assert not compare(numpy.arange(3), numpy.zeros(3)).passed
-        assert not compare(numpy.zeros(1), numpy.zeros(3)).passed
-        assert not compare(numpy.zeros(0), numpy.ones(1)).passed
         assert compare(Sulky(), Sulky()).problem == "Sulky and Sulky cannot be compared: never"
         assert compare(Sulky(), 1).problem == "found <Sulky>, expected 1"
 
