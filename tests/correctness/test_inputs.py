@@ -173,7 +173,7 @@ EXCHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], object], list[str]
     "order of a dict": (lambda: OrderedDict(k=X, n=1), lambda held: held.update(k=held.pop("k"), n=2), ["['n']"]),
     "dict that computes, and has attributes": (
         lambda: SimpleNamespace(x=Table(k=X)),
-        lambda held: (dict.clear(held.x), setattr(held.x, "length", 1)),
+        lambda held: [dict.clear(held.x), vars(held.x).update(length=1)],
         [".x['k']", ".x.length"],
     ),
     "attribute": (lambda: SimpleNamespace(x=X), lambda held: put(held, "x", None), [".x"]),
