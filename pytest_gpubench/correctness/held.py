@@ -30,7 +30,7 @@ def held_by_functions(functions: Iterable[object]) -> Leaves:
     found = []
     for function in functions:
         of = (callable(function) and getattr(function, "__name__", None)) or type(function).__name__
-        tensors = _each_once(_reached("", function, {}), set())
+        tensors = _each_once(reached_in("", function, {}), set())
         found += [(f"{name.lstrip('.') or 'itself'} of {of}", tensor) for name, tensor in tensors]
     return found
 
@@ -44,7 +44,7 @@ def values_held_by(leaves: Leaves) -> Leaves:
     """Return the tensors and the numbers, texts and None that objects among leaves hold, by name."""
     objects = [(name, leaf) for name, leaf in leaves if not is_value(leaf)]
     seen: dict[int, object] = {}
-    return [each for name, leaf in objects for each in _reached(name, leaf, seen) if is_value(each[1])]
+    return [each for name, leaf in objects for each in reached_in(name, leaf, seen) if is_value(each[1])]
 
 
 def is_value(leaf: object) -> bool:
@@ -61,13 +61,7 @@ def _each_once(leaves: Iterable[tuple[str, object]], seen: set[int]) -> Leaves:
     return list(tensors.values())
 
 
-def reached_from(values: Iterable[object]) -> Iterator[object]:
-    """Yield values and all that they hold; other objects than tensors once."""
-    seen: dict[int, object] = {}
-    return (each for value in values for _, each in _reached("", value, seen))
-
-
-def _reached(name: str, holder: object, seen: dict[int, object]) -> Iterator[tuple[str, object]]:
+def reached_in(name: str, holder: object, seen: dict[int, object]) -> Iterator[tuple[str, object]]:
     """Yield an object and all that it holds, by name, the nearest first; other objects than tensors once."""
     looked_into = 0
     waiting: deque[tuple[str, object]] = deque([(name, holder)])

@@ -10,7 +10,7 @@ import torch
 
 from pytest_gpubench.correctness.checksum import checksum
 from pytest_gpubench.correctness.contents import Contents
-from pytest_gpubench.correctness.held import SIMPLE, held_by, reached_from, values_held_by
+from pytest_gpubench.correctness.held import SIMPLE, held_by, reached_in, values_held_by
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import Place, memory_of
 from pytest_gpubench.correctness.one_pass import bytes_differ
@@ -157,7 +157,8 @@ class InputMemory:
     def _begin(self) -> None:
         self.originals = self.find()
         self.layouts, self.differentiable = layouts_of(self.originals), differentiable_in(self.originals)
-        self.values, reached = values_of(with_values(self.originals)), [*reached_from(self.roots)]
+        self.values, seen = values_of(with_values(self.originals)), dict[int, object]()
+        reached = [each for root in self.roots for _, each in reached_in("", root, seen)]
         self.contained = [each for value in reached for each in Contents.of(value)]
         leaves = with_gradients(self.leaves())
         self.generators = [(each, each.get_state()) for each in reached if isinstance(each, torch.Generator)]
