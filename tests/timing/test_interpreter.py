@@ -40,7 +40,7 @@ def run(kernel: Callable[..., None], x: torch.Tensor, out: torch.Tensor, *number
 
 
 @pytest.mark.parametrize("kernel", [store, add, swap])
-@pytest.mark.parametrize(("n", "far"), [(6, 0), (8, 0), (7, 2**20), (6, -100)])
+@pytest.mark.parametrize(("n", "far"), [(6, 0), (8, 0), (7, 2**20), (6, -91)])  # never in x: memory is aligned to 64
 def test_a_write_beyond_a_tensor_is_refused(kernel: Callable[..., None], n: int, far: int) -> None:
     """Whether it is just beyond, far away or before: it would break the heap, and end the process."""
     x, out = torch.ones(6), torch.zeros(6)
