@@ -146,3 +146,15 @@ def annotating(note: Callable[[], str]) -> Iterator[None]:
     except Exception as error:
         annotate(error, note())
         raise
+
+
+@contextmanager
+def refusing_cycles(name: str) -> Iterator[None]:
+    """Raise BadRequest where the walk through a value, such as args=, does not end."""
+    try:
+        yield
+    except RecursionError:
+        raise BadRequest(
+            f"{name} has a container that holds itself, or is nested too deep to be looked through: leave that "
+            "container out, or let the function hold it"
+        ) from None

@@ -28,7 +28,7 @@ from pytest_gpubench.correctness import (
     widened,
 )
 from pytest_gpubench.correctness.constant_outputs import extents_of
-from pytest_gpubench.correctness.inputs import InputMemory, by_name, with_gradients, with_held
+from pytest_gpubench.correctness.inputs import InputMemory, by_name, with_gradients
 from pytest_gpubench.correctness.leaves import Leaves, inputs_of, tensors_of
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.variation import Way
@@ -194,6 +194,7 @@ class Agreement:
         return tuple(
             difference_of_changed(difference, name, found, expected)
             for name in names
+            if not expected.lets_add(name, given)
             for difference in self._differences(mine.get(name), theirs.get(name), golden and golden.inputs.get(name))
         )
 
@@ -285,7 +286,7 @@ class Agreement:
             annotate(error, f"gpu_bench: raised by {who}, whose outputs were to be compared")
             raise
         refuse_untimeable(outputs, name_of(function))
-        refuse_opaque(who, outputs, [] if self.memory is None else with_held(inputs_of(args, kwargs)))
+        refuse_opaque(who, outputs, [] if self.memory is None else inputs_of(args, kwargs))
         refuse_switching(who, self.switches)
         outputs = with_own_containers(outputs)
         ran = Ran(outputs, self._gradients(outputs, args, kwargs, outputs))

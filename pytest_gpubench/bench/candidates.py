@@ -29,10 +29,9 @@ def name_functions(candidate: Candidates, reference: Function, names: Sequence[s
         candidate = {chosen[0] if chosen else name_of(candidate): candidate}
     if not candidate:
         raise BadRequest("compare() needs a candidate, found an empty mapping")
-    for name in candidate:
+    for name, function in candidate.items():
         if not isinstance(name, str) or not name:
             raise BadRequest(f"compare() needs names of candidates that are texts, found {name!r}")
-    for function in (reference, *candidate.values()):
         if not callable(function):
             raise BadRequest(f"compare() needs functions, found {type(function).__name__}: {function!r:.80}")
     name = chosen[-1] if chosen else name_of(reference)

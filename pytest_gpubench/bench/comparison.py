@@ -144,7 +144,7 @@ class CompareRequest(Request[Comparison]):
 
     def call_only(self, reason: str) -> CallResult[Comparison]:
         """Check every candidate, and time none."""
-        with self.agreement.leaving_state(), watching_launches():
+        with self.agreement.leaving_state():
             expected = self.agreement.run_reference()
             self.agreement.refuse_flat(expected)
             found = {name: self.agreement.check(name, self.calls[name].function, expected) for name in self.judged}

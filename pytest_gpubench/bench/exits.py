@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.units import repr_of, safe_lines
@@ -33,20 +34,16 @@ def refusing_exit(
 
         return guard
 
-    originals = {name: getattr(os, name) for name in ENDS_OF_PROCESS}
-    for name, original in originals.items():
-        setattr(os, name, guarded(name, original))
+    guards: dict[str, Any] = {name: guarded(name, getattr(os, name)) for name in ENDS_OF_PROCESS}
     try:
-        yield
+        with patch.multiple(os, **guards):
+            yield
     except BaseException as error:
         if _is_leaving(error, leaving):
             raise InvalidResult(
                 f"the measured code ended its test: {safe_lines(repr_of(error))} (skip a test before it measures)"
             ) from error
         raise
-    finally:
-        for name, original in originals.items():
-            setattr(os, name, original)
 
 
 def _is_leaving(error: BaseException, leaving: tuple[type[BaseException], ...]) -> bool:

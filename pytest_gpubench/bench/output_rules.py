@@ -11,7 +11,7 @@ from pytest_gpubench.correctness.constant_outputs import least_and_largest
 from pytest_gpubench.correctness.held import held_by
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import is_shared, memory_of
-from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison
+from pytest_gpubench.errors import BadRequest, InvalidResult, UnfairComparison, refusing_cycles
 
 
 def _is_expanded(tensor: torch.Tensor) -> bool:
@@ -47,11 +47,13 @@ def is_finite(tensor: torch.Tensor) -> bool:
 def refuse_opaque(who: str, outputs: object, given: Leaves) -> None:
     """Raise BadRequest for an output that cannot be compared: an object that holds tensors but those given.
 
-    given: the arguments, and what they hold, which are compared.
+    given: the arguments, which are compared, as is what they hold.
 
     Or a tensor whose elements only its class can read: one of MKL-DNN's, or of a class that cannot be flattened.
     """
-    for name, leaf in flatten(outputs):
+    with refusing_cycles(f"the output of {who}"):
+        leaves = flatten(outputs)
+    for name, leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             parts = [part for part in tensors_of([(name, leaf)]) if part[1].numel()]
             if len(memory_of(parts)) < len(parts):
@@ -61,7 +63,7 @@ def refuse_opaque(who: str, outputs: object, given: Leaves) -> None:
                     "plain tensor, as .to_dense() does, or give the class __tensor_flatten__"
                 )
         elif held := [tensor for _, tensor in held_by([(name, leaf)]) if isinstance(tensor, torch.Tensor)]:
-            compared = {id(each) for _, each in given}
+            compared = {id(each) for _, each in [*given, *held_by(given)]}
             if not all(id(tensor) in compared for tensor in held):
                 raise BadRequest(
                     f"{name} of {who} is an object of class {type(leaf).__name__}, whose tensors are not compared: "
@@ -135,9 +137,11 @@ def unrepeatable(reference: str, wrong: Difference, outputs: object, otherwise: 
             f"{wrong.name} of {reference} is an object of class {type(leaf).__name__}, which is not equal to that of "
             "another call: leave it out"
         )
+    is_argument = wrong.name.startswith(("args[", "kwargs["))
     return UnfairComparison(
         f"{reference} computes something else when it is called again ({wrong.line}), or {otherwise}, so nothing can "
         "be compared with it: let it, and setup=, draw random numbers from torch's global generators or from one among "
         "its arguments, which are reset before each call, and give it what calls change and keep in args=, where it is "
         "put back, or let setup= make it"
+        + (f"; if {wrong.name} need not agree, give overwrites=({wrong.name!r},)" if is_argument else "")
     )

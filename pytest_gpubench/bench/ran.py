@@ -1,10 +1,12 @@
 """The results of a call of a comparison: its outputs, gradients, and the arguments that it changed."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
+from pytest_gpubench.bench.arguments import covers
 from pytest_gpubench.bench.output_rules import differentiable
 from pytest_gpubench.correctness import Difference
 from pytest_gpubench.correctness.leaves import flatten, inputs_of, map_leaves
@@ -44,6 +46,16 @@ class Ran:
     def results(self) -> object:
         """All that it computed: its outputs, and the arguments that it changed."""
         return with_changed(self.outputs, self.inputs, self.changed)
+
+    def lets_add(self, name: str, given: Mapping[str, object]) -> bool:
+        """Tell whether another call may leave something where its arguments had nothing, such as a workspace.
+
+        It is put back, so that no later call finds it. It may be in a private attribute that this call left alone.
+        """
+        private = re.match(r".*?\._\w+", name)
+        if private is None or given.get(name) is not None:
+            return False
+        return not any(covers(private[0], each) for each in self.changed)
 
 
 def with_changed(outputs: object, inputs: Mapping[str, object], changed: Sequence[str]) -> object:

@@ -72,14 +72,12 @@ def switches() -> tuple[Switch, ...]:
     return (
         *_precisions(),
         *_pairs(),
-        Switch("torch.backends.cuda.enable_flash_sdp", cuda.flash_sdp_enabled, cuda.enable_flash_sdp),
-        Switch(
-            "torch.backends.cuda.enable_mem_efficient_sdp",
-            cuda.mem_efficient_sdp_enabled,
-            cuda.enable_mem_efficient_sdp,
+        *(
+            Switch(
+                f"torch.backends.cuda.enable_{kind}", getattr(cuda, f"{kind}_enabled"), getattr(cuda, f"enable_{kind}")
+            )
+            for kind in ("flash_sdp", "mem_efficient_sdp", "math_sdp", "cudnn_sdp")
         ),
-        Switch("torch.backends.cuda.enable_math_sdp", cuda.math_sdp_enabled, cuda.enable_math_sdp),
-        Switch("torch.backends.cuda.enable_cudnn_sdp", cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp),
         Switch(
             "torch.use_deterministic_algorithms",
             lambda: (

@@ -94,16 +94,14 @@ def _as_tensors(*leaves: object) -> tuple[object, ...]:
         dtype = dtypes[0] if dtypes else torch.float64
         if any(isinstance(leaf, complex) for leaf in leaves[:2]) and not dtype.is_complex:
             dtype = torch.complex128
+        numbers = (bool, int, float, complex)
         made = [
-            _number_as_tensor(leaf, dtype) if each is None else each for leaf, each in zip(leaves, made, strict=True)
+            torch.tensor(leaf, dtype=dtype) if each is None and isinstance(leaf, numbers) else each
+            for leaf, each in zip(leaves, made, strict=True)
         ]
     if made[0] is None or made[1] is None:
         return leaves
     return tuple(leaf if each is None else each for leaf, each in zip(leaves, made, strict=True))
-
-
-def _number_as_tensor(leaf: object, dtype: torch.dtype) -> torch.Tensor | None:
-    return torch.tensor(leaf, dtype=dtype) if isinstance(leaf, (bool, int, float, complex)) else None
 
 
 def _compare_objects(name: str, found: object, expected: object) -> Difference:
@@ -128,7 +126,8 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 def _is_number(value: object) -> bool:
     """Tell whether a value is a number of Python's or NumPy's own: one of another class may be equal to anything."""
-    return isinstance(value, AnyNumber) and type(value).__module__ in ("builtins", "numpy")
+    is_one = isinstance(value, AnyNumber) or type(value).__name__ in ("bool", "bool_")  # NumPy's is no Number
+    return is_one and type(value).__module__ in ("builtins", "numpy")
 
 
 def _tensor_problem(found: torch.Tensor, expected: torch.Tensor) -> str | None:

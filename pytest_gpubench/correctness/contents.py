@@ -1,13 +1,22 @@
 """Containers and objects among a call's arguments: what a call puts into them, or takes out, is put back."""
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 import torch
 
-from pytest_gpubench.correctness.held import is_computed, is_of_user, slots_of
+from pytest_gpubench.correctness.held import (
+    attributes_in,
+    base_of,
+    is_computed,
+    is_of_user,
+    items_in,
+    slots_in,
+    slots_of,
+)
 
 SEQUENCES = (list, deque, set)
 
@@ -16,8 +25,8 @@ SEQUENCES = (list, deque, set)
 class Contents:
     """What a dict, a list, the attributes of an object or its slots are to hold: the same objects, looked at no deeper.
 
-    Functions that a call puts in are left there, such as a kernel that its first call compiles, and so are attributes
-    that the object's class computes once.
+    Attributes that the object's class computes once are left there. So are functions that calls put in, such as a
+    kernel that the first one compiles, where they change nothing else there: a function may need what came with it.
     """
 
     holder: Any
@@ -38,13 +47,12 @@ class Contents:
                 yield from map(cls, (module._parameters, module._buffers, module._modules))
         elif isinstance(value, torch.optim.Optimizer):
             yield cls(value.state)
-        elif isinstance(value, (dict, *SEQUENCES)):
-            yield cls(value)
-        elif isinstance(value, torch.Tensor) or is_of_user(value):
-            if isinstance(own := getattr(value, "__dict__", None), dict):
-                yield cls(own, type(value))
-            if slots_of(value):
+        else:
+            is_object = isinstance(value, torch.Tensor) or is_of_user(value)
+            if isinstance(value, (dict, *SEQUENCES)) or (is_object and slots_of(value)):
                 yield cls(value)
+            if is_object and (own := attributes_in(value)) is not None:
+                yield cls(own, type(value))
 
     @property
     def differ(self) -> bool:
@@ -55,30 +63,27 @@ class Contents:
     def put_back(self) -> None:
         """Let the holder hold what it is to hold."""
         holder, wanted = self.holder, self._wanted(_read(self.holder))
+        base: Any = base_of(holder)
         if isinstance(holder, dict):  # a class of its own may refuse to be updated
-            kind: Any = OrderedDict if isinstance(holder, OrderedDict) else dict
-            kind.clear(holder)
+            base.clear(holder)
             for key, value in wanted.items():
-                kind.__setitem__(holder, key, value)
-        elif isinstance(holder, list):
-            list.__setitem__(holder, slice(None), wanted.values())
-        elif isinstance(holder, deque):
-            holder.clear()
-            holder.extend(wanted.values())
-        elif isinstance(holder, set):
-            holder.clear()
-            holder.update(wanted.values())
+                base.__setitem__(holder, key, value)
+        elif base is not None:
+            base.clear(holder)
+            (set.update if base is set else base.extend)(holder, wanted.values())
         else:
             for name, slot in slots_of(holder).items():
                 if name in wanted:
                     slot.__set__(holder, wanted[name])
-                elif hasattr(holder, name):
+                elif name in slots_in(holder):
                     slot.__delete__(holder)
 
     def _wanted(self, now: dict[Any, object]) -> dict[Any, object]:
         if isinstance(self.holder, SEQUENCES):
             return self.given
-        return self.given | {key: value for key, value in now.items() if _is_code(value) or self._is_computed(key)}
+        computed = self.given | {key: value for key, value in now.items() if self._is_computed(key)}
+        compiled = computed | {key: value for key, value in now.items() if _is_code(value)}
+        return compiled if _are_same(now, compiled) else computed
 
     def _is_computed(self, key: object) -> bool:
         """Tell whether a key is an attribute that its class computes, or that torch.compile sets, on tensors too."""
@@ -86,15 +91,11 @@ class Contents:
 
 
 def _read(holder: Any) -> dict[Any, object]:
-    if isinstance(holder, dict):
-        return dict(holder)
-    if isinstance(holder, SEQUENCES):
-        return dict(enumerate(holder))
-    return {name: getattr(holder, name) for name in slots_of(holder) if hasattr(holder, name)}
+    return dict(items_in(holder)) if base_of(holder) else slots_in(holder)
 
 
 def _are_same(one: dict[Any, object], other: dict[Any, object]) -> bool:
-    return one.keys() == other.keys() and all(value is other[key] for key, value in one.items())
+    return one.keys() == other.keys() and all(map(is_, one.values(), map(other.__getitem__, one)))
 
 
 def _is_code(value: object) -> bool:

@@ -2,8 +2,9 @@
 
 import functools
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -20,6 +21,7 @@ LIBRARIES = ("torch", "triton", "pytest", "_pytest", "pytest_gpubench")
 """Packages whose objects hold caches, which are not a call's inputs."""
 OF_MODULES = ("_parameters", "_buffers", "_modules")
 """Attributes of a module whose contents are found under better names."""
+CONTAINERS = (OrderedDict, dict, list, deque, set, tuple)
 SIMPLE = (type(None), int, float, complex, str, bytes)
 
 
@@ -28,7 +30,7 @@ def held_by_functions(functions: Iterable[object]) -> Leaves:
     found = []
     for function in functions:
         of = (callable(function) and getattr(function, "__name__", None)) or type(function).__name__
-        tensors = _each_once(_reached("", function, {}), set())
+        tensors = _each_once(reached_in("", function, {}), set())
         found += [(f"{name.lstrip('.') or 'itself'} of {of}", tensor) for name, tensor in tensors]
     return found
 
@@ -42,7 +44,7 @@ def values_held_by(leaves: Leaves) -> Leaves:
     """Return the tensors and the numbers, texts and None that objects among leaves hold, by name."""
     objects = [(name, leaf) for name, leaf in leaves if not is_value(leaf)]
     seen: dict[int, object] = {}
-    return [each for name, leaf in objects for each in _reached(name, leaf, seen) if is_value(each[1])]
+    return [each for name, leaf in objects for each in reached_in(name, leaf, seen) if is_value(each[1])]
 
 
 def is_value(leaf: object) -> bool:
@@ -59,13 +61,7 @@ def _each_once(leaves: Iterable[tuple[str, object]], seen: set[int]) -> Leaves:
     return list(tensors.values())
 
 
-def reached_from(values: Iterable[object]) -> Iterator[object]:
-    """Yield values and all that they hold; other objects than tensors once."""
-    seen: dict[int, object] = {}
-    return (each for value in values for _, each in _reached("", value, seen))
-
-
-def _reached(name: str, holder: object, seen: dict[int, object]) -> Iterator[tuple[str, object]]:
+def reached_in(name: str, holder: object, seen: dict[int, object]) -> Iterator[tuple[str, object]]:
     """Yield an object and all that it holds, by name, the nearest first; other objects than tensors once."""
     looked_into = 0
     waiting: deque[tuple[str, object]] = deque([(name, holder)])
@@ -96,21 +92,19 @@ def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
         yield from [("", value.__self__)] if isinstance(value.__self__, torch.Tensor) else []
     elif isinstance(value, types.FunctionType):
         yield from _variables_of(value)
-    elif isinstance(value, dict):
-        yield from ((f"[{repr_of(key)}]", each) for key, each in islice(list(value.items()), MOST_ITEMS))
-    elif isinstance(value, (list, tuple, deque)):
-        yield from ((f"[{place}]", each) for place, each in enumerate(islice(value, MOST_ITEMS)))
     else:
+        if isinstance(value, (dict, list, tuple, deque)):
+            yield from [(f"[{repr_of(key)}]", each) for key, each in list(islice(items_in(value), MOST_ITEMS))]
         yield from _attributes_of(value)
 
 
 def _attributes_of(value: Any) -> Iterator[tuple[str, object]]:
     """Yield the attributes of an object of the user's."""
     if is_of_user(value):
-        own = getattr(value, "__dict__", {})
+        own = attributes_in(value) or {}
         names = [name for name in own if name not in OF_MODULES and not is_computed(type(value), name)]
         yield from [(f".{name}", own[name]) for name in names]
-        yield from [(f".{name}", getattr(value, name)) for name in slots_of(value) if hasattr(value, name)]
+        yield from [(f".{name}", each) for name, each in slots_in(value).items()]
 
 
 def is_of_user(value: object) -> bool:
@@ -122,6 +116,35 @@ def is_computed(cls: type, name: str) -> bool:
     """Tell whether a class computes an attribute when it is asked for first, as functools.cached_property does."""
     kind = next((type(vars(one)[name]) for one in cls.__mro__ if name in vars(one)), type)
     return hasattr(kind, "__get__") and not hasattr(kind, "__set__")
+
+
+def items_in(container: Any) -> Iterable[tuple[Any, object]]:
+    """Return the items of a container by key or place, without a call of code of its class, which may compute them."""
+    base: Any = base_of(container)
+    return base.items(container) if issubclass(base, dict) else enumerate(base.__iter__(container))
+
+
+def base_of(container: object) -> type | None:
+    """Return Python's own class of a container."""
+    return next((each for each in CONTAINERS if isinstance(container, each)), None)
+
+
+def attributes_in(value: object) -> dict[str, object] | None:
+    """Return the attributes of an object that has any, without a call of code of its class, which may raise."""
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return own if isinstance(own, dict) and own is not value else None
+
+
+def slots_in(value: object) -> dict[str, object]:
+    """Return what the slots of an object hold, by name, without a call of code of its class."""
+    found = {}
+    for name, slot in slots_of(value).items():
+        with suppress(AttributeError):  # one that is empty
+            found[name] = slot.__get__(value)
+    return found
 
 
 def slots_of(value: object) -> dict[str, Any]:

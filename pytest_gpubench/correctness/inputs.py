@@ -10,7 +10,7 @@ import torch
 
 from pytest_gpubench.correctness.checksum import checksum
 from pytest_gpubench.correctness.contents import Contents
-from pytest_gpubench.correctness.held import SIMPLE, held_by, reached_from, values_held_by
+from pytest_gpubench.correctness.held import SIMPLE, held_by, reached_in, values_held_by
 from pytest_gpubench.correctness.leaves import Leaves, tensors_of
 from pytest_gpubench.correctness.memory import Place, copied, memory_of
 from pytest_gpubench.correctness.one_pass import bytes_differ
@@ -124,7 +124,8 @@ class InputMemory:
 
     def leaves(self) -> Leaves:
         """Return the arguments, and the other tensors that calls use, by name."""
-        return [*with_held(self.find()), *self.held()]
+        given = self.find()
+        return [*given, *held_by(given), *self.held()]
 
     def given_leaves(self) -> Leaves:
         """Return the arguments, what objects among them hold, and the gradients of both, by name."""
@@ -145,19 +146,19 @@ class InputMemory:
         self.launched = is_chosen or bool(self.changing)
         if is_chosen:
             self.late += self.look()
-            self._put_contents_back()
-            if names := self._moved(self.find()):
-                raise MeasurementError(
-                    f"a call changes where {', '.join(names)} lies, its shape or strides, or what the container holds, "
-                    "so later calls would get other inputs: give setup=, which makes new arguments for each call"
-                )
         self.looked = False
         self.put_back()
+        if is_chosen and (names := self._moved(self.find())):
+            raise MeasurementError(
+                f"a call changes where {', '.join(names)} lies, its shape or strides, so later calls would get other "
+                "inputs: give setup=, which makes new arguments for each call"
+            )
 
     def _begin(self) -> None:
         self.originals = self.find()
         self.layouts, self.differentiable = layouts_of(self.originals), differentiable_in(self.originals)
-        self.values, reached = values_of(with_values(self.originals)), [*reached_from(self.roots)]
+        self.values, seen = values_of(with_values(self.originals)), dict[int, object]()
+        reached = [each for root in self.roots for _, each in reached_in("", root, seen)]
         self.contained = [each for value in reached for each in Contents.of(value)]
         leaves = with_gradients(self.leaves())
         self.generators = [(each, each.get_state()) for each in reached if isinstance(each, torch.Generator)]
@@ -185,14 +186,12 @@ class InputMemory:
 
     def look(self) -> list[str]:
         """Return the names of inputs that are newly changed, which are put back from now on, or have moved."""
-        known = set(self.changing)
+        known: set[object] = {*self.changing, *self.changing_contents}
         new = changed_regions([region for region in self.regions if region not in known])
         self.looked = True
         self.changing += new
         self.changes_gradients |= bool(self._changed_gradients())
-        self.changing_contents += [
-            each for each in self.contained if each.differ and each not in self.changing_contents
-        ]
+        self.changing_contents += [each for each in self.contained if each not in known and each.differ]
         exchanged = [name for name in self._exchanged() if name not in self.exchanged]
         self.exchanged += exchanged
         names = [*self.displaced(), *exchanged, *(name for region in new for name in region.names)]
@@ -210,18 +209,15 @@ class InputMemory:
 
     def _exchanged(self) -> list[str]:
         """Return the names under which arguments and objects hold other values than they are to hold."""
-        if not any(each.differ for each in self.contained):
+        if not any(each.differ for each in self.changing_contents):
             return []
         now = values_of(with_values(self.find()))
         return [name for name in {**self.values, **now} if self.values.get(name) != now.get(name)]
 
-    def _put_contents_back(self) -> None:
-        for each in self.changing_contents:
-            each.put_back()
-
     def put_back(self) -> None:
         """Let inputs that calls change hold what they are to hold."""
-        self._put_contents_back()
+        for each in self.changing_contents:
+            each.put_back()
         for generator, state in self.generators:
             generator.set_state(state)
         for _, tensor, given, parts in self.gradients if self.changes_gradients else ():
@@ -291,11 +287,6 @@ def copies_of(leaves: Leaves, names: Iterable[str]) -> dict[str, object]:
     """Return copies of leaves by name; None for what is gone, such as a gradient that a call dropped, and its parts."""
     found = by_name(leaves)
     return {name: copied(found.get(name)) for name in names}
-
-
-def with_held(leaves: Leaves) -> Leaves:
-    """Return leaves, and the tensors that objects among them hold, by name."""
-    return [*leaves, *held_by(leaves)]
 
 
 def with_values(leaves: Leaves) -> Leaves:

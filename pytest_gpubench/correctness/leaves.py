@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 
 from pytest_gpubench.correctness.tolerance import dtype_name
+from pytest_gpubench.errors import refusing_cycles
 
 Leaves = list[tuple[str, object]]
 """Leaves of a pytree by name."""
@@ -104,7 +105,8 @@ def map_leaves(function: Callable[[object], object], value: object) -> object:
 
 def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> Leaves:
     """Return the leaves of a call's arguments by name: `args[0]`, `kwargs['out']`."""
-    return flatten(tuple(args), "args") + flatten(dict(kwargs or {}), "kwargs")
+    with refusing_cycles("args= or kwargs="):
+        return flatten(tuple(args), "args") + flatten(dict(kwargs or {}), "kwargs")
 
 
 def tensor_of(leaf: object, to_compare: bool = False) -> torch.Tensor | None:

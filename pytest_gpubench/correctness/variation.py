@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 
@@ -30,13 +30,7 @@ class Variation:
     dense tensors. torch's count of writes to a tensor does not change.
     """
 
-    WAYS: ClassVar[tuple[Way, ...]] = (
-        "turned round",
-        "partly turned round",
-        "partly levelled",
-        "turned round integer",
-        "levelled integer",
-    )
+    WAYS: ClassVar[tuple[Way, ...]] = get_args(Way)[1:]
 
     way: Way = "as given"
     undo: list[Undo] = field(default_factory=list)

@@ -14,7 +14,7 @@ from weakref import ref
 
 import torch
 
-from pytest_gpubench.errors import BadRequest
+from pytest_gpubench.errors import BadRequest, refusing_cycles
 from pytest_gpubench.timing.base import Call, Leaves, Prepared
 from pytest_gpubench.units import name_of, printable, repr_of
 
@@ -200,6 +200,7 @@ def label_of(function: Callable[..., object], label: object) -> str:
 
 def refuse_untimeable(output: object, label: str) -> None:
     """Raise BadRequest for a function whose work may be done after it has returned, or that only works out shapes."""
+    refuse_without_data({f"the output of {label!r}": output})
     if type(output) is not torch.Tensor and (late := next(done_later(output), None)) is not None:
         if inspect.iscoroutine(late):
             late.close()
@@ -207,7 +208,6 @@ def refuse_untimeable(output: object, label: str) -> None:
             f"{label!r} returns a {type(late).__name__}, whose work may not be done by then: measure a function that "
             "consumes it, or waits for it"
         )
-    refuse_without_data({f"the output of {label!r}": output})
 
 
 def refuse_without_data(values: Mapping[str, object]) -> None:
@@ -221,9 +221,11 @@ def refuse_without_data(values: Mapping[str, object]) -> None:
     for name, value in values.items():
         if type(value) is torch.Tensor and not value.is_meta:  # the walk takes 0.1 ms
             continue
-        if pytree.tree_any(is_without_data, value):
+        with refusing_cycles(name):
+            is_refused = any(map(is_without_data, leaves_in(value)))
+        if is_refused:
             leaves, _ = pytree.tree_flatten_with_path(value)
-            place = next(pytree.keystr(path) for path, leaf in leaves if is_without_data(leaf))
+            place = next((pytree.keystr(path) for path, leaf in leaves if is_without_data(leaf)), "")
             raise BadRequest(
                 f"{name}{place} is a tensor without data (on the device meta, or fake), so there is no work to time: "
                 "make inputs and parameters on gpu_bench.device"

@@ -30,6 +30,8 @@ BFLOAT16 = (
 )
 LEAST_ADDRESS = 2**32
 """Smaller numbers among the arguments of a kernel are no addresses."""
+WATCHED: "list[Launches]" = []
+"""The launches that are watched now, at most one."""
 
 
 @dataclass
@@ -58,9 +60,9 @@ class Launches:
             isinstance(leaf, int) and leaf >= LEAST_ADDRESS for _, leaf in leaves
         )
 
-    def outside(self, addresses: Any, size_bytes: int) -> Any:
-        """Tell of each of an array of addresses whether no tensor lies there."""
-        found = addresses == addresses
+    def outside(self, addresses: Any, size_bytes: int, mask: Any) -> Any:
+        """Tell of each of an array of addresses, where the mask is set, whether no tensor lies there."""
+        found = (addresses == addresses) & mask
         for start, stop, _ in self.spans:
             found = found & ((addresses < start) | (addresses > stop - size_bytes))
         if self.may_point and found.any():
@@ -69,12 +71,12 @@ class Launches:
                 if issubclass(type(each), torch.Tensor) and each.device.type == "cpu":
                     with suppress(RuntimeError):  # one without memory
                         self.spans.append(_span("", each))
-            return self.outside(addresses, size_bytes)
+            return self.outside(addresses, size_bytes, mask)
         return found
 
     def refuse_outside(self, addresses: Any, size_bytes: int, mask: Any) -> None:
         """Raise WrongResult for a write to where no tensor lies."""
-        beyond = addresses[self.outside(addresses, size_bytes) & mask]
+        beyond = addresses[self.outside(addresses, size_bytes, mask)]
         if beyond.size:
             last = int(beyond.max())
             distances = {name: max(start - last, last + size_bytes - stop) for start, stop, name in self.spans if name}
@@ -104,12 +106,13 @@ def watching_launches() -> Iterator[Launches]:
     """Count the launches of interpreted kernels while the context lasts, and keep them to the tensors they are given.
 
     What a kernel reads elsewhere is NaN, or for integers their largest; where it writes elsewhere, WrongResult is
-    raised. An error for a wrong output says if a kernel was given bfloat16.
+    raised. An error for a wrong output says if a kernel was given bfloat16. Within another such context, that one goes
+    on.
     """
     launches = Launches()
     interpreter: Any = sys.modules.get("triton.runtime.interpreter")
-    if interpreter is None:
-        yield launches
+    if interpreter is None or WATCHED:
+        yield WATCHED[0] if WATCHED else launches
         return
     executor, builder, numpy = interpreter.GridExecutor, interpreter.InterpreterBuilder, interpreter.np
     start, call, load = executor._init_args_hst, executor.__call__, builder.create_masked_load
@@ -128,7 +131,7 @@ def watching_launches() -> Iterator[Launches]:
     def loaded(self: Any, pointers: Any, mask: Any, *others: Any, **named: Any) -> Any:
         size_bytes = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
         wanted = numpy.asarray(mask.data)  # the mask may be an array itself, whose data is a buffer
-        outside = launches.outside(pointers.data, size_bytes) & wanted
+        outside = launches.outside(pointers.data, size_bytes, wanted)
         found = load(self, pointers, interpreter.TensorHandle(wanted & ~outside, interpreter.tl.int1), *others, **named)
         if outside.any():
             kind = found.data.dtype
@@ -150,9 +153,12 @@ def watching_launches() -> Iterator[Launches]:
         patch.multiple(executor, _init_args_hst=started, __call__=called),
         patch.multiple(builder, create_masked_load=loaded, **stores),
     ):
+        WATCHED.append(launches)
         try:
             yield launches
         except WrongResult as error:
             if launches.in_bfloat16:
                 annotate(error, BFLOAT16)
             raise
+        finally:
+            WATCHED.clear()

@@ -158,6 +158,25 @@ def advance(x: torch.Tensor, cache: Any) -> torch.Tensor:
     return x * 2
 
 
+def layer_of() -> SimpleNamespace:
+    return SimpleNamespace(_space=None, _spaces={}, _keys=[])
+
+
+def work(x: torch.Tensor, layer: Any) -> torch.Tensor:
+    layer._space, layer._new, layer._spaces[4] = x + 1, x + 1, x + 1
+    return x * 2
+
+
+def work_openly(x: torch.Tensor, layer: Any) -> torch.Tensor:
+    layer.space = x + 1
+    return x * 2
+
+
+def keep(x: torch.Tensor, layer: Any) -> torch.Tensor:
+    layer._keys.append(x * 1)
+    return x * 2
+
+
 def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
     holder = SimpleNamespace(weight=torch.ones(4, requires_grad=True))
     holder.weight.grad = gradient
@@ -186,6 +205,9 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
         (advance, advance, cache_of, None),
         (advance, lambda x, cache: x * 2, cache_of, ".length: the candidate leaves it"),
         (advance, lambda x, cache: advance(advance(x, cache) / 2, cache), cache_of, ".length: found 2, exp"),
+        (lambda x, layer: x * 2, work, layer_of, None),
+        (lambda x, layer: x * 2, work_openly, layer_of, ".space: the cand"),
+        (keep, lambda x, layer: keep(keep(x, layer) / 2, layer), layer_of, "._keys[1]: the candidate overwrites it"),
         (train, train, holder_of, None),
         (train, lambda x, holder: x.sum(), holder_of, ".weight.grad: the candidate leaves it"),
         (train, lambda x, holder: train(x, holder, 2.0), holder_of, ".weight.grad: 3 of 4 elements"),
@@ -300,6 +322,14 @@ def test_a_candidate_that_changes_what_the_reference_uses_is_named_too() -> None
     told = r" 3 of 4 elements\), or mine changed what it uses \(out FAIL max_diff=6, 3 of 4 elements\), so nothing can"
     with pytest.raises(UnfairComparison, match=f"^the reference '<lambda>' computes something else when .*{told}"):
         agreement.check("mine", lambda x: state.update(scale=3.0) or x * 0, agreement.run_reference())
+
+
+def test_a_reference_that_leaves_something_else_in_each_call_is_told_how_to_leave_that_out() -> None:
+    times = itertools.count(1.0)
+    agreement = agreement_of(lambda x, seen: seen.append(next(times)) or x * 2, X, [])
+    told = r"; if args\[1\]\[0\] need not agree, give overwrites=\('args\[1\]\[0\]',\)$"
+    with pytest.raises(UnfairComparison, match=told):
+        agreement.check("mine", agreement.reference, agreement.run_reference())
 
 
 @pytest.mark.parametrize("make", [object, lambda: MappingProxyType({"a": torch.ones(2)})])

@@ -165,6 +165,18 @@ async def sleeping() -> None: ...
 
 HOLDS_ITSELF = Holder(None)
 HOLDS_ITSELF.value = [HOLDS_ITSELF, io.StringIO("text")]
+CYCLE: list[object] = [torch.ones(1)]
+CYCLE.append(CYCLE)
+
+
+@pytest.mark.parametrize("value", [CYCLE, Holder(CYCLE), HOLDS_ITSELF])
+def test_a_container_that_holds_itself_is_refused(value: object) -> None:
+    with pytest.raises(BadRequest, match=r"^the output of .*'<lambda>' has a container that holds itself"):
+        agreement_of(lambda x: value, ROW).run_reference()
+    with pytest.raises(BadRequest, match=r"^args.* has a container that holds itself"):
+        agreement_of(lambda x: ROW, value).run_reference()
+
+
 LATER: dict[str, Callable[[ThreadPool], object]] = {
     "generator": lambda pool: Holder(x for x in [1]),
     "coroutine": lambda pool: sleeping(),

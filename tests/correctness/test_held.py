@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from pytest_gpubench.correctness.contents import Contents
 from pytest_gpubench.correctness.held import held_by, held_by_functions
 
 X = torch.ones(2)
@@ -145,7 +146,10 @@ def test_a_variable_that_is_not_there_yet() -> None:
 
 def test_an_argument_that_refuses_to_be_asked_holds_nothing() -> None:
     class Refusing:
+        __slots__ = ("empty",)
+
         def __getattr__(self, name: str) -> object:
             raise RuntimeError
 
     assert held_by([("args[0]", Refusing())]) == []
+    assert [each.given for each in Contents.of(Refusing())] == [{}]

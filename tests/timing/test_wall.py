@@ -1,4 +1,4 @@
-"""The wall timer on the CPU, arguments of calls, and the interpreter's notice."""
+"""The wall timer on the CPU, and arguments of calls."""
 
 import glob
 import os
