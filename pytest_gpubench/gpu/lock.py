@@ -36,7 +36,6 @@ class Patience:
 
     def __post_init__(self) -> None:
         self._began_s = self.clock()
-        self._said: str | None = None
 
     @property
     def waited_s(self) -> float:
@@ -44,16 +43,23 @@ class Patience:
         return self.clock() - self._began_s
 
     def wait_until(self, attempt: Callable[[], str | None]) -> None:
-        """Repeat an attempt, which returns what is in its way, until it returns None; raise DeviceUnavailable."""
+        """Repeat an attempt, which returns what is in its way, until it returns None; raise DeviceUnavailable.
+
+        Each obstacle has a time of its own: those who stand in a long queue of short tests wait for none of them long.
+        """
+        found: str | None = None
         while (obstacle := attempt()) is not None:
-            if self.timeout_s is not None and self.waited_s >= self.timeout_s:
+            if obstacle != found:
+                found, since_s, is_said = obstacle, self.clock(), False
+            waited_s = self.clock() - since_s
+            if self.timeout_s is not None and waited_s >= self.timeout_s:
                 raise DeviceUnavailable(
-                    f"waited {self.waited_s:.0f} s for {obstacle}: wait longer with --gpu-bench-lock-timeout, "
+                    f"waited {waited_s:.0f} s for {obstacle}: wait longer with --gpu-bench-lock-timeout, "
                     f"or end what holds it"
                 )
-            if self.waited_s >= self.say_after_s and obstacle != self._said:
-                self._said = obstacle
+            if waited_s >= self.say_after_s and not is_said:
                 self.say(f"waiting for {obstacle}")
+                is_said = True
             self.pause(POLL_S)
 
 
@@ -120,7 +126,7 @@ class GpuLock:
         """Raise DeviceUnavailable where a process holds a device that waits for this one, which it has started."""
         for turn in self._turns:
             holder = turn.holder()
-            if holder is not None and holder.is_local and holder.pid in ancestors():
+            if holder is not None and holder.is_local and not holder.has_ended and holder.pid in ancestors():
                 raise DeviceUnavailable(
                     f"there is no turn at {holder_text(turn)}, which started this process and would wait for it: start "
                     "it in a test without gpu_bench and the marks perf and gpu_turn, so that it takes the turn itself"

@@ -31,7 +31,7 @@ from pytest_gpubench.results.model import Turn
 from pytest_gpubench.settings import Settings, ini_name
 
 WORKER_SAYS_AFTER_S = 30.0
-"""Workers of one run wait for each other all the time: only longer waits are told."""
+"""Workers of one run wait for each other all the time: only a longer wait for one test is told."""
 
 
 class HeldDevices:
