@@ -23,6 +23,8 @@ SCHEDULED = "/proc/thread-self/schedstat"
 OF_THREADS = "/proc/self/task/[0-9]*/schedstat"
 HELD_UP_SHARE = 0.1
 """A call is held up where its helper threads have waited for cores for longer than this part of its time."""
+ALONE_NS = 2000
+"""Other threads than the calling one have run in a call if the CPU times of both differ by more than this."""
 
 
 class Schedule:
@@ -30,17 +32,13 @@ class Schedule:
 
     def __enter__(self) -> "Schedule":
         self._file: int | None = None
+        self._others: list[int] | None = None
         with suppress(OSError):
             self._file = os.open(SCHEDULED, os.O_RDONLY)  # opening it before each call would slow a hot one by 6 us
-        self._others = []
-        for name in glob.glob(OF_THREADS):
-            if name.split("/")[-2] != str(threading.get_native_id()):
-                with suppress(OSError):  # it has ended
-                    self._others.append(os.open(name, os.O_RDONLY))
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        for file in [*self._others, *([] if self._file is None else [self._file])]:
+        for file in [*(self._others or ()), *([] if self._file is None else [self._file])]:
             os.close(file)
 
     def read(self, waited_first: bool = False) -> tuple[int, int, int]:
@@ -59,7 +57,13 @@ class Schedule:
         return 0 if self._file is None else _waited_ns(self._file)
 
     def others_waited_ns(self) -> int:
-        """Return for how long the other threads have, all together, that were there when this was entered."""
+        """Return for how long the other threads have, all together, that were there when this was first called."""
+        if self._others is None:
+            self._others = []
+            for name in glob.glob(OF_THREADS):
+                if name.split("/")[-2] != str(threading.get_native_id()):
+                    with suppress(OSError):  # it has ended
+                        self._others.append(os.open(name, os.O_RDONLY))
         return sum(map(_waited_ns, self._others))
 
 
@@ -96,8 +100,10 @@ class WallSession(Session):
         self.timer = timer
         self.schedule = Schedule()
         self.taken: list[Rep] = []
-        self.left: list[str] = []
-        """The labels of calls that have left a thread running."""
+        self.left: dict[str, list[bool]] = {}
+        """For each call, by its label, whether it has left a thread running."""
+        self.alone: dict[str, bool] = {}
+        """For each label, whether the calling thread alone ran in the last call: reading of others slows a hot one."""
 
     def __enter__(self) -> "WallSession":
         wait_for_startup()
@@ -116,28 +122,37 @@ class WallSession(Session):
             time.sleep(idle_s)
         self.timer.flush()
         synchronize()
-        waited_ns, threads = self.schedule.others_waited_ns(), threading.active_count()
+        watches = self.timer.takes_off and not self.alone.get(call.label)
+        others_ns, threads = self.schedule.others_waited_ns() if watches else 0, threading.active_count()
         before = self.schedule.read()
         start_ns = time.perf_counter_ns()
         timed()
         synchronize()
         elapsed_ns = time.perf_counter_ns() - start_ns
+        flags: tuple[str, ...] = ()
         if self.timer.takes_off:
-            elapsed_ns -= held_up_ns(elapsed_ns, before, self.schedule.read(waited_first=True))
-        waited_ns = self.schedule.others_waited_ns() - waited_ns
-        is_held_up = self.timer.takes_off and waited_ns > HELD_UP_SHARE * elapsed_ns
-        self.taken.append(Rep(elapsed_ns / 1e3, flags=(HELD_UP,) if is_held_up else ()))
-        if threading.active_count() > threads:
-            self.left.append(call.label)
+            after = self.schedule.read(waited_first=True)
+            elapsed_ns -= held_up_ns(elapsed_ns, before, after)
+            if watches and self.schedule.others_waited_ns() - others_ns > HELD_UP_SHARE * elapsed_ns:
+                flags = (HELD_UP,)
+            self.alone[call.label] = others_ran_ns(before, after) < ALONE_NS
+        self.taken.append(Rep(elapsed_ns / 1e3, flags=flags))
+        self.left.setdefault(call.label, []).append(threading.active_count() > threads)
 
     def reps(self) -> Sequence[Rep]:
-        """Return the reps taken; raise BadRequest where most calls left a thread running: a pool starts few."""
-        if 2 * len(self.left) > len(self.taken):
-            raise BadRequest(
-                f"{self.left[0]!r} starts a thread in each call that still runs when the call returns, so its work is "
-                "not in the time: join it in the call"
-            )
+        """Return the reps taken; raise BadRequest where most of a call's left a thread running: a pool starts few."""
+        for label, left in self.left.items():
+            if 2 * sum(left) > len(left):
+                raise BadRequest(
+                    f"{label!r} starts a thread in each call that still runs when the call returns, so its work is "
+                    "not in the time: join it in the call"
+                )
         return self.taken
+
+
+def others_ran_ns(before: Sequence[int], after: Sequence[int]) -> int:
+    """Return for how long other threads of the process than the calling one had cores."""
+    return max(0, after[1] - before[1] - (after[0] - before[0]))
 
 
 def held_up_ns(elapsed_ns: int, before: Sequence[int], after: Sequence[int]) -> int:
@@ -145,5 +160,5 @@ def held_up_ns(elapsed_ns: int, before: Sequence[int], after: Sequence[int]) -> 
 
     Never more than the thread was without a core. before, after: what the scheduler counted then.
     """
-    ran_ns, all_ran_ns, waited_ns = (now - then for now, then in zip(after, before, strict=True))
-    return max(0, min(waited_ns - max(0, all_ran_ns - ran_ns), elapsed_ns - ran_ns))
+    ran_ns, waited_ns = after[0] - before[0], after[2] - before[2]
+    return max(0, min(waited_ns - others_ran_ns(before, after), elapsed_ns - ran_ns))
