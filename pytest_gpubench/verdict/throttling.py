@@ -16,7 +16,7 @@ HELD_UP = "held up"
 def invalidate_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing], throttled: str) -> tuple[Verdict, ...]:
     """Return the verdicts, INVALID where what slowed the GPU may have made them, INCONCLUSIVE on a CPU.
 
-    throttled: "warn" leaves those on a throttled GPU as they are.
+    Those that are INVALID or NOT JUDGED stay so. throttled: "warn" leaves those on a throttled GPU as they are.
     """
     if (slowed := what_made_slower(timings, throttled)) is None:
         return tuple(verdicts)
@@ -24,7 +24,7 @@ def invalidate_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing],
     for each in verdicts:
         limit = BY_NAME.get(each.kind)
         is_kept = each.outcome is Outcome.PASS and limit is not None and limit.holds_throttled  # none gets faster so
-        if not is_kept and each.outcome is not Outcome.NOT_JUDGED:
+        if not is_kept and each.outcome not in (Outcome.INVALID, Outcome.NOT_JUDGED):
             each = msgspec.structs.replace(each, outcome=slowed.outcome, sentence=slowed.sentence(each.sentence))
         found.append(each)
     return tuple(found)
@@ -36,8 +36,7 @@ def beside(item: Measurement, neighbours: str) -> Measurement:
     for each in item.verdicts:
         limit = limit_of(each)
         changes = limit is not None and (limit.is_noisy or any(map(is_changed_by_others, limit.counters)))
-        is_open = changes and each.outcome is not Outcome.INVALID
-        verdicts += invalidate_throttled([each], [timing], "") if is_open else [each]
+        verdicts += invalidate_throttled([each], [timing], "") if changes else [each]
     return msgspec.structs.replace(item, timing=timing, verdicts=tuple(verdicts))
 
 
