@@ -1,7 +1,6 @@
 """The exclusive use of GPUs and the CPU among the processes, runs and users of one host, and their claims of GPUs."""
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -109,7 +108,7 @@ class GpuLock:
                 hold.file.release()
 
     def _acquire_again(self) -> bool:
-        held = {path: hold for path, hold in _HOLDS.items() if hold.pid == os.getpid() and path.parent == self._folder}
+        held = {path: hold for path, hold in _HOLDS.items() if hold.is_ours and path.parent == self._folder}
         wanted = [turn.path for turn in self._turns]
         if all(path in held for path in wanted):
             for path in wanted:
@@ -140,8 +139,10 @@ class _Hold:
     file: LockFile
     depth: int = 1
 
-    def __post_init__(self) -> None:
-        self.pid = os.getpid()
+    @property
+    def is_ours(self) -> bool:
+        """False in a forked child."""
+        return self.file.descriptor is not None
 
 
 _HOLDS: dict[Path, _Hold] = {}
@@ -149,7 +150,7 @@ _HOLDS: dict[Path, _Hold] = {}
 
 def turns_to_hand_over() -> dict[str, int]:
     """Return the lock files of the turns that this process holds, with their descriptors, for a child to inherit."""
-    held = {path: hold.file.descriptor for path, hold in _HOLDS.items() if hold.pid == os.getpid()}
+    held = {path: hold.file.descriptor for path, hold in _HOLDS.items()}
     return {str(path): descriptor for path, descriptor in held.items() if descriptor is not None}
 
 

@@ -68,8 +68,12 @@ OUTLIVED = """
 lock = GpuLock("GPU-1", folder)
 lock.acquire(Patience(0))
 if os.fork() == 0:
+    if sys.argv[2:]:
+        os.kill(os.getppid(), 9)
     sys.stdin.readline()
     os._exit(0)
+if sys.argv[2:]:
+    os.wait()
 lock.release()
 print("released", flush=True)
 os.wait()
@@ -169,9 +173,10 @@ def test_a_forked_child_does_not_hold_what_its_parent_holds(folder: Path, start:
     assert process.communicate(timeout=100) == ("child: held by parent\nparent: held\nparent: free\n", "")
 
 
-def test_a_child_that_lives_on_does_not_keep_what_was_given_back(folder: Path, start: Start) -> None:
-    process = start(OUTLIVED, folder)
-    assert hear(process) == "released\n"
+@pytest.mark.parametrize("how", [[], ["killed"]])
+def test_a_child_that_lives_on_does_not_keep_what_its_parent_had(folder: Path, start: Start, how: list[str]) -> None:
+    process = start(OUTLIVED, folder, *how)
+    assert process.wait() == -signal.SIGKILL if how else hear(process) == "released\n"
     assert is_free(folder, "GPU-1")
     tell(process)
 
