@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
@@ -31,15 +31,22 @@ class Schedule:
     """Times of the thread that enters this, of its process and of its other threads, as the scheduler counts them."""
 
     def __enter__(self) -> "Schedule":
-        self._file: int | None = None
+        self._files = ExitStack()
+        self._own = self._open(SCHEDULED)  # opening it before each call would slow a hot one by 6 us
         self._others: list[int] | None = None
-        with suppress(OSError):
-            self._file = os.open(SCHEDULED, os.O_RDONLY)  # opening it before each call would slow a hot one by 6 us
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        for file in [*(self._others or ()), *([] if self._file is None else [self._file])]:
-            os.close(file)
+        self._files.close()
+
+    def _open(self, *names: str) -> list[int]:
+        """Return the descriptors of those files that there are."""
+        found: list[int] = []
+        for name in names:
+            with suppress(OSError):  # Linux does not tell, or the thread has ended
+                found.append(os.open(name, os.O_RDONLY))
+                self._files.callback(os.close, found[-1])
+        return found
 
     def read(self, waited_first: bool = False) -> tuple[int, int, int]:
         """Return the nanoseconds for which the thread had a core, all of its process had, and it waited for one.
@@ -54,23 +61,22 @@ class Schedule:
 
     def waited_ns(self) -> int:
         """Return for how long the thread has waited for a core; 0 where Linux does not tell."""
-        return 0 if self._file is None else _waited_ns(self._file)
+        return _waited_ns(self._own)
 
     def others_waited_ns(self) -> int:
         """Return for how long the other threads have, all together, that were there when this was first called."""
         if self._others is None:
-            self._others = []
-            for name in glob.glob(OF_THREADS):
-                if name.split("/")[-2] != str(threading.get_native_id()):
-                    with suppress(OSError):  # it has ended
-                        self._others.append(os.open(name, os.O_RDONLY))
-        return sum(map(_waited_ns, self._others))
+            own = str(threading.get_native_id())
+            self._others = self._open(*(name for name in glob.glob(OF_THREADS) if name.split("/")[-2] != own))
+        return _waited_ns(self._others)
 
 
-def _waited_ns(file: int) -> int:
-    with suppress(OSError, IndexError):
-        return int(os.pread(file, 64, 0).split()[1])
-    return 0
+def _waited_ns(files: Sequence[int]) -> int:
+    total_ns = 0
+    for file in files:
+        with suppress(OSError, IndexError):  # the thread has ended
+            total_ns += int(os.pread(file, 64, 0).split()[1])
+    return total_ns
 
 
 class WallTimer(Timer):
