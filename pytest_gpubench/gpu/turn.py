@@ -1,5 +1,6 @@
 """The turn at a device of code outside of pytest, and the names of a device's locks: the same as a test's."""
 
+import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -22,10 +23,10 @@ def turn_at(device: Device, folder: Path, timeout_s: float | None, title: str, c
     timeout_s: None waits for ever. title: what it is held for, in the messages of those who wait. claims: False for a
     process that uses the GPU between its turns too, so that others report it as foreign.
     """
-    name = cpu_lock_name() if device.type == "cpu" else _lock_name(device.facts.uuid or "GPU-unknown")
+    names = cpu_lock_names() if device.type == "cpu" else (_lock_name(device.facts.uuid or "GPU-unknown"),)
     if claims and device.type == "cuda":
-        claim_once(name, folder)
-    lock = GpuLock(name, folder, Holder.of_this_process(title))
+        claim_once(names[0], folder)
+    lock = GpuLock(names, folder, Holder.of_this_process(title))
     lock.acquire(Patience(timeout_s, _say))
     try:
         yield
@@ -33,12 +34,16 @@ def turn_at(device: Device, folder: Path, timeout_s: float | None, title: str, c
         lock.release()
 
 
-@cache
-def cpu_lock_name() -> str:
-    """Return the name of the locks of this host's CPU, which is the same in all of its containers until it boots."""
+def cpu_lock_names() -> tuple[str, ...]:
+    """Return the names of the locks of this host's CPU, which are the same in all of its containers until it boots.
+
+    There are none for the ranks of a distributed job (as of torchrun) but its first on the host, which waits for them.
+    """
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        return ()
     with suppress(OSError):
-        return CPU + BOOT_ID.read_text()[:8]
-    return CPU + socket.gethostname()
+        return (CPU + BOOT_ID.read_text()[:8],)
+    return (CPU + socket.gethostname(),)
 
 
 @cache

@@ -22,7 +22,7 @@ from pytest_gpubench.gpu.lock import GpuLock, Patience, claimants
 from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.processes import family, pid_namespace
-from pytest_gpubench.gpu.turn import claim_once, cpu_lock_name
+from pytest_gpubench.gpu.turn import claim_once, cpu_lock_names
 from pytest_gpubench.gpu.visible import same_gpu
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import gpus_needed, is_perf, takes_turns, uses_fixture
@@ -196,7 +196,7 @@ class GpuTurns:
                 self.refuse_clocks(device)
                 self._warn(self._why_clocks_stay(device))
                 if self.settings.takes_times and is_perf(item):
-                    self._hold(item, (cpu_lock_name(),))
+                    self._hold(item, cpu_lock_names())
             return
         gpus = self._choose(device, count)
         if self.settings.takes_times:

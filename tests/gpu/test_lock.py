@@ -12,9 +12,11 @@ import msgspec
 import pytest
 
 from pytest_gpubench import BadRequest, DeviceUnavailable
+from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock, Patience, turns_to_hand_over
 from pytest_gpubench.gpu.lock_file import LockFile
+from pytest_gpubench.gpu.turn import turn_at
 from tests.gpu.holding import IMPORTS, Start, hear, held, refusal, tell
 
 LOCK_HEADER = b"pytest-gpubench lock\n"
@@ -246,6 +248,16 @@ def test_overlapping_sets_in_any_order_come_to_an_end(folder: Path, start: Start
     outcomes = [(*process.communicate(timeout=100), process.returncode) for process in processes]
     assert outcomes == [("", "", 0)] * 4
     assert is_free(folder, "a", "b", "c")
+
+
+@pytest.mark.parametrize(("rank", "held"), [("0", 1), ("1", 0)])
+def test_of_the_ranks_of_a_job_the_first_holds_the_cpu(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, rank: str, held: int
+) -> None:
+    """The others would wait for it while it waits for them in a collective."""
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    with turn_at(cpu_device(), folder, 0, "a loop"):
+        assert len(turns_to_hand_over()) == held
 
 
 # crashes and notes
