@@ -91,7 +91,7 @@ class GpuLock:
                     places.callback(place.release)
                     patience.wait_until(lambda: None if place.try_acquire(note) else holder_text(turn, place))  # noqa: B023
                 patience.wait_until(lambda: _take_all(self._turns, note))
-            _HOLDS.update({turn.path: _Hold(turn) for turn in self._turns})
+            _note_held(self._turns)
         self._depth += 1
         return patience.waited_s
 
@@ -101,18 +101,19 @@ class GpuLock:
             raise RuntimeError(f"{', '.join(self.uuids)} was given back without being held")
         self._depth -= 1
         for turn in self._turns:
-            hold = _HOLDS[turn.path]
-            hold.depth -= 1
-            if hold.depth == 0:
-                del _HOLDS[turn.path]
-                hold.file.release()
+            held = _HELD[turn.path]
+            held.times_taken -= 1
+            if held.times_taken == 0:
+                _HELD.pop(turn.path).release()
 
     def _acquire_again(self) -> bool:
-        held = {path: hold for path, hold in _HOLDS.items() if hold.is_ours and path.parent == self._folder}
+        held = {
+            path: each for path, each in _HELD.items() if each.descriptor is not None and path.parent == self._folder
+        }
         wanted = [turn.path for turn in self._turns]
         if all(path in held for path in wanted):
             for path in wanted:
-                held[path].depth += 1
+                held[path].times_taken += 1
             return True
         if held and not all(path.name.startswith(CPU) for path in {*wanted} - held.keys()):
             raise BadRequest(
@@ -132,26 +133,19 @@ class GpuLock:
                 )
 
 
-@dataclass
-class _Hold:
-    """A turn that this process holds, and how many times it took it."""
-
-    file: LockFile
-    depth: int = 1
-
-    @property
-    def is_ours(self) -> bool:
-        """False in a forked child."""
-        return self.file.descriptor is not None
+_HELD: dict[Path, LockFile] = {}
+"""The turns that this process holds; in a forked child those of its parent, which it does not hold."""
 
 
-_HOLDS: dict[Path, _Hold] = {}
+def _note_held(turns: Iterable[LockFile]) -> None:
+    for turn in turns:
+        turn.times_taken = 1
+        _HELD[turn.path] = turn
 
 
 def turns_to_hand_over() -> dict[str, int]:
     """Return the lock files of the turns that this process holds, with their descriptors, for a child to inherit."""
-    held = {path: hold.file.descriptor for path, hold in _HOLDS.items()}
-    return {str(path): descriptor for path, descriptor in held.items() if descriptor is not None}
+    return {str(path): file.descriptor for path, file in _HELD.items() if file.descriptor is not None}
 
 
 def take_over_turns(turns: Mapping[str, int]) -> None:
@@ -162,7 +156,7 @@ def take_over_turns(turns: Mapping[str, int]) -> None:
     for path, descriptor in turns.items():
         file = LockFile(Path(path).parent, Path(path).name)
         if file.take_over(descriptor):
-            _HOLDS[file.path] = _Hold(file)
+            _note_held([file])
 
 
 def _take_all(files: Sequence[LockFile], note: Holder) -> str | None:

@@ -54,6 +54,8 @@ class LockFile:
         self.path = folder / re.sub(r"[^A-Za-z0-9._-]", "_", name)
         self.descriptor: int | None = None
         """The descriptor that holds the lock; None where it is not held, as in a forked child of its holder."""
+        self.times_taken = 0
+        """How many times this process has taken the turn that the file is of, and not yet released it."""
         _FILES.add(self)
 
     def try_acquire(self, note: Holder | None = None) -> bool:

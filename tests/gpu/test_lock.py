@@ -45,39 +45,21 @@ for number in range(int(times)):
 """
 
 FORKING = """
-def is_held():
-    turn = LockFile(folder, "GPU-1.turn")
-    held = not turn.try_acquire()
-    turn.release()
-    return held
-lock = GpuLock("GPU-1", folder)
+lock, (ready, is_ready) = GpuLock("GPU-1", folder), os.pipe()
 lock.acquire(Patience(0))
-child = os.fork()
-if child == 0:
+if os.fork() == 0:
     try:
         GpuLock("GPU-1", folder).acquire(Patience(0))
     except DeviceUnavailable:
         print("child: held by parent", flush=True)
     lock.release()
-    os._exit(0)
-os.waitpid(child, 0)
-print("parent:", "held" if is_held() else "free")
-lock.release()
-print("parent:", "held" if is_held() else "free")
-"""
-
-OUTLIVED = """
-lock = GpuLock("GPU-1", folder)
-lock.acquire(Patience(0))
-if os.fork() == 0:
-    if sys.argv[2:]:
-        os.kill(os.getppid(), 9)
+    os.kill(os.getppid(), 9) if sys.argv[2:] else os.write(is_ready, b"!")
     sys.stdin.readline()
     os._exit(0)
-if sys.argv[2:]:
-    os.wait()
+os.read(ready, 1)
+print("parent:", "free" if LockFile(folder, "GPU-1.turn").try_acquire() else "held", flush=True)
 lock.release()
-print("released", flush=True)
+print("parent: released", flush=True)
 os.wait()
 """
 
@@ -125,15 +107,11 @@ def test_who_is_waited_for_is_said_once(folder: Path, start: Start) -> None:
 
 @pytest.mark.parametrize(("timeout_s", "naps"), [(0, 0), (1, 1), (3, 3)])
 def test_waiting_ends_with_the_time(timeout_s: float, naps: int) -> None:
-    now_s = 0.0
-
-    def pause(_: float) -> None:
-        nonlocal now_s
-        now_s += 1
-
+    seconds: list[float] = []
+    patience = Patience(timeout_s, clock=lambda: len(seconds), pause=seconds.append)
     with pytest.raises(DeviceUnavailable, match=f"waited {timeout_s} s for a nap"):
-        Patience(timeout_s, print, clock=lambda: now_s, pause=pause).wait_until(lambda: "a nap")
-    assert now_s == naps
+        patience.wait_until(lambda: "a nap")
+    assert len(seconds) == naps
 
 
 def test_each_obstacle_has_a_time_of_its_own() -> None:
@@ -169,16 +147,13 @@ def test_a_process_that_has_its_gpu_takes_it_again(folder: Path) -> None:
         second.release()
 
 
-def test_a_forked_child_does_not_hold_what_its_parent_holds(folder: Path, start: Start) -> None:
-    """The child asks anew, and its release leaves the parent's lock alone."""
-    process = start(FORKING, folder)
-    assert process.communicate(timeout=100) == ("child: held by parent\nparent: held\nparent: free\n", "")
-
-
 @pytest.mark.parametrize("how", [[], ["killed"]])
-def test_a_child_that_lives_on_does_not_keep_what_its_parent_had(folder: Path, start: Start, how: list[str]) -> None:
-    process = start(OUTLIVED, folder, *how)
-    assert process.wait() == -signal.SIGKILL if how else hear(process) == "released\n"
+def test_a_forked_child_does_not_hold_what_its_parent_holds(folder: Path, start: Start, how: list[str]) -> None:
+    """It asks anew, its release leaves the parent's lock alone, and where it lives on, it keeps nothing."""
+    process = start(FORKING, folder, *how)
+    for line in ("child: held by parent", *(() if how else ("parent: held", "parent: released"))):
+        assert hear(process) == f"{line}\n"
+    assert not how or process.wait() == -signal.SIGKILL
     assert is_free(folder, "GPU-1")
     tell(process)
 
