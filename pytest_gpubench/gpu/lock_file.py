@@ -135,7 +135,7 @@ class LockFile:
             raise BadRequest(_why_not_opened(self.path, error)) from None
 
 
-_FILES = WeakSet[LockFile]()
+_FILES: "WeakSet[LockFile]" = WeakSet()
 
 
 def _forget_all() -> None:

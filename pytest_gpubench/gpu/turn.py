@@ -11,23 +11,29 @@ from pathlib import Path
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import CPU, Claim, GpuLock, Patience, claim_gpu
+from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.gpu.visible import VisibleGpu, find_visible, same_gpu
+from pytest_gpubench.settings import Settings
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @contextmanager
-def turn_at(device: Device, folder: Path, timeout_s: float | None, title: str, claims: bool = True) -> Iterator[None]:
-    """Hold a device as a test does, and claim a GPU until the process ends.
+def turn_at(device: Device, settings: Settings, title: str, claims: bool = True) -> Iterator[None]:
+    """Hold a device as a test does, and claim a GPU until the process ends; do nothing where nothing is timed.
 
-    timeout_s: None waits for ever. title: what it is held for, in the messages of those who wait. claims: False for a
-    process that uses the GPU between its turns too, so that others report it as foreign.
+    title: what it is held for, in the messages of those who wait. claims: False for a process that uses the GPU between
+    its turns too, so that others report it as foreign.
     """
+    if not settings.takes_times:
+        yield
+        return
     names = cpu_lock_names() if device.type == "cpu" else (_lock_name(device.facts.uuid or "GPU-unknown"),)
+    folder = lock_folder_of(settings)
     if claims and device.type == "cuda":
         claim_once(names[0], folder)
     lock = GpuLock(names, folder, Holder.of_this_process(title))
-    lock.acquire(Patience(timeout_s, _say))
+    lock.acquire(Patience(settings.lock_timeout, _say))
     try:
         yield
     finally:

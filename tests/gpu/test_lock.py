@@ -17,6 +17,7 @@ from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import GpuLock, Patience, turns_to_hand_over
 from pytest_gpubench.gpu.lock_file import LockFile
 from pytest_gpubench.gpu.turn import turn_at
+from pytest_gpubench.settings import Settings
 from tests.gpu.holding import IMPORTS, Start, hear, held, refusal, tell
 
 LOCK_HEADER = b"pytest-gpubench lock\n"
@@ -231,7 +232,7 @@ def test_of_the_ranks_of_a_job_the_first_holds_the_cpu(
 ) -> None:
     """The others would wait for it while it waits for them in a collective."""
     monkeypatch.setenv("LOCAL_RANK", rank)
-    with turn_at(cpu_device(), folder, 0, "a loop"):
+    with turn_at(cpu_device(), Settings(lock_folder=str(folder)), "a loop"):
         assert len(turns_to_hand_over()) == held
 
 
