@@ -27,17 +27,13 @@ ALONE_NS = 2000
 """Other threads than the calling one have run in a call if the CPU times of both differ by more than this."""
 
 
-class Schedule:
-    """Times of the thread that enters this, of its process and of its other threads, as the scheduler counts them."""
+class Schedule(ExitStack):
+    """Times of the thread that makes this, of its process and of its other threads, as the scheduler counts them."""
 
-    def __enter__(self) -> "Schedule":
-        self._files = ExitStack()
+    def __init__(self) -> None:
+        super().__init__()
         self._own = self._open(SCHEDULED)  # opening it before each call would slow a hot one by 6 us
         self._others: list[int] | None = None
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        self._files.close()
 
     def _open(self, *names: str) -> list[int]:
         """Return the descriptors of those files that there are."""
@@ -45,7 +41,7 @@ class Schedule:
         for name in names:
             with suppress(OSError):  # Linux does not tell, or the thread has ended
                 found.append(os.open(name, os.O_RDONLY))
-                self._files.callback(os.close, found[-1])
+                self.callback(os.close, found[-1])
         return found
 
     def read(self, waited_first: bool = False) -> tuple[int, int, int]:
@@ -104,7 +100,6 @@ class WallSession(Session):
 
     def __init__(self, timer: WallTimer) -> None:
         self.timer = timer
-        self.schedule = Schedule()
         self.taken: list[Rep] = []
         self.left: dict[str, list[bool]] = {}
         """For each call, by its label, whether it has left a thread running."""
@@ -113,11 +108,11 @@ class WallSession(Session):
 
     def __enter__(self) -> "WallSession":
         wait_for_startup()
-        self.schedule.__enter__()
+        self.schedule = Schedule()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        self.schedule.__exit__(kind, error, trace)
+        self.schedule.close()
 
     def take(self, call: Call, idle_s: float) -> None:
         """Take one rep."""

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -92,18 +91,6 @@ def is_free(folder: Path, *uuids: str) -> bool:
 
 
 # taking turns
-
-
-def test_who_is_waited_for_is_said_once(folder: Path, start: Start) -> None:
-    other = hold_elsewhere(start, folder, "GPU-1")
-    said: list[str] = []
-    now_s = iter(range(100))
-    patience = Patience(5, said.append, say_after_s=2, clock=lambda: next(now_s), pause=lambda _: None)
-    holder = rf"GPU-1, held by pid {other.pid} of \S+ \(pytest -n 2 tests, test_x, since \d\d:\d\d:\d\d\)"
-    with pytest.raises(DeviceUnavailable, match=rf"waited \d+ s for {holder}: wait longer with --gpu-bench-lock-tim"):
-        GpuLock("GPU-1", folder).acquire(patience)
-    assert len(said) == 1
-    assert re.fullmatch(f"waiting for {holder}", said[0])
 
 
 @pytest.mark.parametrize(("timeout_s", "naps"), [(0, 0), (1, 1), (3, 3)])
