@@ -78,7 +78,6 @@ class GpuLock:
         self._folder = folder
         self._note = note
         self._turns = [LockFile(folder, f"{uuid}.turn") for uuid in self.uuids]
-        self._depth = 0
 
     def acquire(self, patience: Patience) -> float:
         """Take the devices and return how many seconds that waited; raise DeviceUnavailable, naming who holds them."""
@@ -92,14 +91,10 @@ class GpuLock:
                     patience.wait_until(lambda: None if place.try_acquire(note) else holder_text(turn, place))  # noqa: B023
                 patience.wait_until(lambda: _take_all(self._turns, note))
             _note_held(self._turns)
-        self._depth += 1
         return patience.waited_s
 
     def release(self) -> None:
         """Release the devices, once for every time that they were taken."""
-        if self._depth == 0:
-            raise RuntimeError(f"{', '.join(self.uuids)} was given back without being held")
-        self._depth -= 1
         for turn in self._turns:
             held = _HELD[turn.path]
             held.times_taken -= 1

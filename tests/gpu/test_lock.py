@@ -131,8 +131,6 @@ def test_a_process_that_has_its_gpu_takes_it_again(folder: Path) -> None:
     assert not LockFile(folder, "GPU-1.turn").try_acquire()
     second.release()
     assert is_free(folder, "GPU-1")
-    with pytest.raises(RuntimeError, match="GPU-1 was given back without being held"):
-        second.release()
 
 
 @pytest.mark.parametrize("how", [[], ["killed"]])
