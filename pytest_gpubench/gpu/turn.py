@@ -15,8 +15,6 @@ from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.gpu.visible import VisibleGpu, find_visible, same_gpu
 from pytest_gpubench.settings import Settings
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
 
 @contextmanager
 def turn_at(device: Device, settings: Settings, title: str, claims: bool = True) -> Iterator[None]:
@@ -48,7 +46,7 @@ def cpu_lock_names() -> tuple[str, ...]:
     if os.environ.get("LOCAL_RANK", "0") != "0":
         return ()
     with suppress(OSError):
-        return (CPU + BOOT_ID.read_text()[:8],)
+        return (CPU + Path("/proc/sys/kernel/random/boot_id").read_text()[:8],)
     return (CPU + socket.gethostname(),)
 
 
