@@ -5,7 +5,6 @@ import math
 import statistics
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -16,13 +15,12 @@ from pytest_gpubench.bench.request import MeasureRequest
 from pytest_gpubench.bounds import argument, at_least
 from pytest_gpubench.errors import BadRequest, MeasurementError, NotMeasured
 from pytest_gpubench.fixture import GpuBench, keywords_of
-from pytest_gpubench.gpu.device import Device, required_device
+from pytest_gpubench.gpu.device import required_device
 from pytest_gpubench.gpu.lock import ignore
-from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.gpu.turn import turn_at
 from pytest_gpubench.results.model import Comparison, Timing
 from pytest_gpubench.running_test import CurrentTest
-from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, Resolver, Settings, environment_settings
+from pytest_gpubench.settings import MARKER_SETTINGS, ROWS, Resolver, environment_settings
 from pytest_gpubench.spelling import hint
 from pytest_gpubench.timing.calls import make_call
 from pytest_gpubench.units import repr_of
@@ -99,7 +97,7 @@ def do_bench(
     setup = None if grad_to_none is None else functools.partial(drop_gradients, grad_to_none)
     call = make_call(fn, kept_arguments([fn], (), None, setup))
     request = MeasureRequest(settings, device, Limits(), (), {call.label: call})
-    with _turn(device, settings, "do_bench"), one_at_a_time("do_bench", may_nest=True):
+    with turn_at(device, settings, "bench.do_bench"), one_at_a_time("do_bench", may_nest=True):
         timing = request.measure(ignore).result
     if timing.unmeasured is not None:
         raise NotMeasured(f"do_bench has no number for {timing.label!r}: {timing.unmeasured}")
@@ -125,17 +123,11 @@ def drop_gradients(tensors: Sequence[Any]) -> None:
         each.grad = None
 
 
-def _turn(device: Device, settings: Settings, title: str) -> AbstractContextManager[None]:
-    if not settings.takes_times:
-        return nullcontext()
-    return turn_at(device, lock_folder_of(settings), settings.lock_timeout, f"bench.{title}")
-
-
 def _call(method: str, given: tuple[object, ...], chosen: dict[str, Any]) -> Any:
     """Make a call of `gpu_bench` in a test of its own, and raise or warn as that test would."""
     test = _test_of(method, chosen)
     assert test.device is not None
-    with _turn(test.device, test.settings, method):
+    with turn_at(test.device, test.settings, f"bench.{method}"):
         result = getattr(GpuBench(lambda: test, Resolver(test.settings, frozenset())), method)(*given, **chosen)
     if sentence := test.why_failed():
         raise MeasurementError(sentence)

@@ -27,6 +27,7 @@ from pytest_gpubench.gpu.device import Device, cpu_device
 from pytest_gpubench.gpu.lock import claimants
 from pytest_gpubench.gpu.lock_file import LockFile
 from pytest_gpubench.gpu.turn import turn_at
+from pytest_gpubench.settings import Settings
 
 SAMPLES_US = (10.0, 30.0, 20.0, 40.0)
 
@@ -225,15 +226,17 @@ GPU = Device(cpu_device().torch_device, DeviceFacts(type="cuda", name="H200", ho
 
 
 def test_a_script_claims_its_gpu(tmp_path: Path) -> None:
-    with turn_at(GPU, tmp_path, None, "judge softmax.py", claims=False):
+    settings = Settings(lock_folder=str(tmp_path))
+    with turn_at(GPU, settings, "judge softmax.py", claims=False):
         assert not claimants("GPU-of-a-script", tmp_path)
-    with turn_at(GPU, tmp_path, 1.0, "bench.do_bench"):
+    with turn_at(GPU, settings, "bench.do_bench"):
         assert claimants("GPU-of-a-script", tmp_path) == {os.getpid()}
 
 
 @pytest.mark.parametrize(("device", "name"), [(GPU, "GPU-of-a-script.turn"), (cpu_device(), "CPU-*.turn")])
 def test_a_device_is_held_by_the_locks_of_tests(tmp_path: Path, device: Device, name: str) -> None:
-    with turn_at(device, tmp_path, 1.0, "bench.do_bench"), turn_at(device, tmp_path, 1.0, "bench.measure"):
+    settings = Settings(lock_folder=str(tmp_path))
+    with turn_at(device, settings, "bench.do_bench"), turn_at(device, settings, "bench.measure"):
         turn = LockFile(tmp_path, next(tmp_path.glob(name)).name)
         assert "bench.do_bench" in str(turn.holder())
         assert not turn.try_acquire()

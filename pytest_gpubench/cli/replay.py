@@ -63,7 +63,6 @@ def find_call(run: SavedRun, pattern: str, label: str | None) -> tuple[str, Meas
 def _timed(item: Measurement, arguments: argparse.Namespace) -> Timing:
     from pytest_gpubench.bench.plan import plan_of
     from pytest_gpubench.gpu.device import find_device
-    from pytest_gpubench.gpu.lock_file import lock_folder_of
     from pytest_gpubench.gpu.turn import turn_at
     from pytest_gpubench.replay.baselines import read_captured
     from pytest_gpubench.replay.stored import time_stored
@@ -71,5 +70,5 @@ def _timed(item: Measurement, arguments: argparse.Namespace) -> Timing:
     captured = read_captured(item.call, CallStore(Path(arguments.storage)), arguments.trust_calls)
     settings = Settings()
     device = find_device("cuda")
-    with turn_at(device, lock_folder_of(settings), settings.lock_timeout, "pytest-gpubench replay"):
+    with turn_at(device, settings, "pytest-gpubench replay"):
         return time_stored(captured, device, settings, plan_of(settings))

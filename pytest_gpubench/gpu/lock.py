@@ -1,7 +1,6 @@
 """The exclusive use of GPUs and the CPU among the processes, runs and users of one host, and their claims of GPUs."""
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -36,7 +35,6 @@ class Patience:
 
     def __post_init__(self) -> None:
         self._began_s = self.clock()
-        self._said: str | None = None
 
     @property
     def waited_s(self) -> float:
@@ -44,16 +42,23 @@ class Patience:
         return self.clock() - self._began_s
 
     def wait_until(self, attempt: Callable[[], str | None]) -> None:
-        """Repeat an attempt, which returns what is in its way, until it returns None; raise DeviceUnavailable."""
+        """Repeat an attempt, which returns what is in its way, until it returns None; raise DeviceUnavailable.
+
+        Each obstacle has a time of its own: those who stand in a long queue of short tests wait for none of them long.
+        """
+        found: str | None = None
         while (obstacle := attempt()) is not None:
-            if self.timeout_s is not None and self.waited_s >= self.timeout_s:
+            if obstacle != found:
+                found, since_s, is_said = obstacle, self.clock(), False
+            waited_s = self.clock() - since_s
+            if self.timeout_s is not None and waited_s >= self.timeout_s:
                 raise DeviceUnavailable(
-                    f"waited {self.waited_s:.0f} s for {obstacle}: wait longer with --gpu-bench-lock-timeout, "
+                    f"waited {waited_s:.0f} s for {obstacle}: wait longer with --gpu-bench-lock-timeout, "
                     f"or end what holds it"
                 )
-            if self.waited_s >= self.say_after_s and obstacle != self._said:
-                self._said = obstacle
+            if waited_s >= self.say_after_s and not is_said:
                 self.say(f"waiting for {obstacle}")
+                is_said = True
             self.pause(POLL_S)
 
 
@@ -73,7 +78,6 @@ class GpuLock:
         self._folder = folder
         self._note = note
         self._turns = [LockFile(folder, f"{uuid}.turn") for uuid in self.uuids]
-        self._depth = 0
 
     def acquire(self, patience: Patience) -> float:
         """Take the devices and return how many seconds that waited; raise DeviceUnavailable, naming who holds them."""
@@ -86,28 +90,25 @@ class GpuLock:
                     places.callback(place.release)
                     patience.wait_until(lambda: None if place.try_acquire(note) else holder_text(turn, place))  # noqa: B023
                 patience.wait_until(lambda: _take_all(self._turns, note))
-            _HOLDS.update({turn.path: _Hold(turn) for turn in self._turns})
-        self._depth += 1
+            _note_held(self._turns)
         return patience.waited_s
 
     def release(self) -> None:
         """Release the devices, once for every time that they were taken."""
-        if self._depth == 0:
-            raise RuntimeError(f"{', '.join(self.uuids)} was given back without being held")
-        self._depth -= 1
         for turn in self._turns:
-            hold = _HOLDS[turn.path]
-            hold.depth -= 1
-            if hold.depth == 0:
-                del _HOLDS[turn.path]
-                hold.file.release()
+            held = _HELD[turn.path]
+            held.times_taken -= 1
+            if held.times_taken == 0:
+                _HELD.pop(turn.path).release()
 
     def _acquire_again(self) -> bool:
-        held = {path: hold for path, hold in _HOLDS.items() if hold.pid == os.getpid() and path.parent == self._folder}
+        held = {
+            path: each for path, each in _HELD.items() if each.descriptor is not None and path.parent == self._folder
+        }
         wanted = [turn.path for turn in self._turns]
         if all(path in held for path in wanted):
             for path in wanted:
-                held[path].depth += 1
+                held[path].times_taken += 1
             return True
         if held and not all(path.name.startswith(CPU) for path in {*wanted} - held.keys()):
             raise BadRequest(
@@ -120,31 +121,26 @@ class GpuLock:
         """Raise DeviceUnavailable where a process holds a device that waits for this one, which it has started."""
         for turn in self._turns:
             holder = turn.holder()
-            if holder is not None and holder.is_local and holder.pid in ancestors():
+            if holder is not None and holder.is_local and not holder.has_ended and holder.pid in ancestors():
                 raise DeviceUnavailable(
                     f"there is no turn at {holder_text(turn)}, which started this process and would wait for it: start "
                     "it in a test without gpu_bench and the marks perf and gpu_turn, so that it takes the turn itself"
                 )
 
 
-@dataclass
-class _Hold:
-    """A turn that this process holds, and how many times it took it."""
-
-    file: LockFile
-    depth: int = 1
-
-    def __post_init__(self) -> None:
-        self.pid = os.getpid()
+_HELD: dict[Path, LockFile] = {}
+"""The turns that this process holds; in a forked child those of its parent, which it does not hold."""
 
 
-_HOLDS: dict[Path, _Hold] = {}
+def _note_held(turns: Iterable[LockFile]) -> None:
+    for turn in turns:
+        turn.times_taken = 1
+        _HELD[turn.path] = turn
 
 
 def turns_to_hand_over() -> dict[str, int]:
     """Return the lock files of the turns that this process holds, with their descriptors, for a child to inherit."""
-    held = {path: hold.file.descriptor for path, hold in _HOLDS.items() if hold.pid == os.getpid()}
-    return {str(path): descriptor for path, descriptor in held.items() if descriptor is not None}
+    return {str(path): file.descriptor for path, file in _HELD.items() if file.descriptor is not None}
 
 
 def take_over_turns(turns: Mapping[str, int]) -> None:
@@ -155,7 +151,7 @@ def take_over_turns(turns: Mapping[str, int]) -> None:
     for path, descriptor in turns.items():
         file = LockFile(Path(path).parent, Path(path).name)
         if file.take_over(descriptor):
-            _HOLDS[file.path] = _Hold(file)
+            _note_held([file])
 
 
 def _take_all(files: Sequence[LockFile], note: Holder) -> str | None:

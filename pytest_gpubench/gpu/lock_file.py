@@ -9,6 +9,7 @@ import time
 from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
 import msgspec
 
@@ -51,8 +52,11 @@ class LockFile:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.path = folder / re.sub(r"[^A-Za-z0-9._-]", "_", name)
-        self._held: tuple[int, int] | None = None
-        """The descriptor, and the process that holds it."""
+        self.descriptor: int | None = None
+        """The descriptor that holds the lock; None where it is not held, as in a forked child of its holder."""
+        self.times_taken = 0
+        """How many times this process has taken the turn that the file is of, and not yet released it."""
+        _FILES.add(self)
 
     def try_acquire(self, note: Holder | None = None) -> bool:
         """Take the lock if it is free and write who holds it; raise BadRequest where there can be no lock."""
@@ -72,7 +76,7 @@ class LockFile:
             if not taken:
                 os.close(descriptor)
         if taken:
-            self._held = descriptor, os.getpid()
+            self.descriptor = descriptor
             self.write(note)
         return taken
 
@@ -88,33 +92,30 @@ class LockFile:
         except (OSError, BadRequest):
             return False
         os.set_inheritable(descriptor, False)
-        self._held = descriptor, os.getpid()
+        self.descriptor = descriptor
         return True
-
-    @property
-    def descriptor(self) -> int | None:
-        """The descriptor that holds the lock; None where it is not held."""
-        return self._held and self._held[0]
 
     def write(self, note: Holder | None) -> None:
         """Write the holder of the lock, None for nobody; do nothing unless it is held."""
-        if self._held is None:
+        if self.descriptor is None:
             return
         text = LOCK_HEADER + (msgspec.json.encode(note) if note else b"")
         with suppress(OSError):  # a full disk: the lock holds, only the note is missing
-            os.pwrite(self._held[0], text, 0)
-            os.ftruncate(self._held[0], len(text))
+            os.pwrite(self.descriptor, text, 0)
+            os.ftruncate(self.descriptor, len(text))
 
     def release(self) -> None:
-        """Release the lock if it is held; a forked child only forgets it, because it is its parent's."""
-        if self._held is None:
-            return
-        descriptor, pid = self._held
-        if pid == os.getpid():
+        """Release the lock if it is held."""
+        if self.descriptor is not None:
             self.write(None)
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough: a forked child may have it open too
-        self._held = None
-        os.close(descriptor)
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)  # closing is not enough: a child may not be another program yet
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the descriptor, if there is one, and leave the lock to those who have it open too."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
 
     def holder(self) -> Holder | None:
         """Return the note in the file, which is true only while the lock is held."""
@@ -132,6 +133,18 @@ class LockFile:
             return False
         except OSError as error:
             raise BadRequest(_why_not_opened(self.path, error)) from None
+
+
+_FILES: "WeakSet[LockFile]" = WeakSet()
+
+
+def _forget_all() -> None:
+    """Leave the locks to the parent that has forked this process: they end with it, whatever children it leaves."""
+    for file in _FILES:
+        file.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 class ForeignFile(OSError):

@@ -1,5 +1,6 @@
 """The turn at a device of code outside of pytest, and the names of a device's locks: the same as a test's."""
 
+import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -10,35 +11,43 @@ from pathlib import Path
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.gpu.holder import Holder
 from pytest_gpubench.gpu.lock import CPU, Claim, GpuLock, Patience, claim_gpu
+from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.gpu.visible import VisibleGpu, find_visible, same_gpu
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+from pytest_gpubench.settings import Settings
 
 
 @contextmanager
-def turn_at(device: Device, folder: Path, timeout_s: float | None, title: str, claims: bool = True) -> Iterator[None]:
-    """Hold a device as a test does, and claim a GPU until the process ends.
+def turn_at(device: Device, settings: Settings, title: str, claims: bool = True) -> Iterator[None]:
+    """Hold a device as a test does, and claim a GPU until the process ends; do nothing where nothing is timed.
 
-    timeout_s: None waits for ever. title: what it is held for, in the messages of those who wait. claims: False for a
-    process that uses the GPU between its turns too, so that others report it as foreign.
+    title: what it is held for, in the messages of those who wait. claims: False for a process that uses the GPU between
+    its turns too, so that others report it as foreign.
     """
-    name = cpu_lock_name() if device.type == "cpu" else _lock_name(device.facts.uuid or "GPU-unknown")
+    if not settings.takes_times:
+        yield
+        return
+    names = cpu_lock_names() if device.type == "cpu" else (_lock_name(device.facts.uuid or "GPU-unknown"),)
+    folder = lock_folder_of(settings)
     if claims and device.type == "cuda":
-        claim_once(name, folder)
-    lock = GpuLock(name, folder, Holder.of_this_process(title))
-    lock.acquire(Patience(timeout_s, _say))
+        claim_once(names[0], folder)
+    lock = GpuLock(names, folder, Holder.of_this_process(title))
+    lock.acquire(Patience(settings.lock_timeout, _say))
     try:
         yield
     finally:
         lock.release()
 
 
-@cache
-def cpu_lock_name() -> str:
-    """Return the name of the locks of this host's CPU, which is the same in all of its containers until it boots."""
+def cpu_lock_names() -> tuple[str, ...]:
+    """Return the names of the locks of this host's CPU, which are the same in all of its containers until it boots.
+
+    There are none for the ranks of a distributed job (as of torchrun) but its first on the host, which waits for them.
+    """
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        return ()
     with suppress(OSError):
-        return CPU + BOOT_ID.read_text()[:8]
-    return CPU + socket.gethostname()
+        return (CPU + Path("/proc/sys/kernel/random/boot_id").read_text()[:8],)
+    return (CPU + socket.gethostname(),)
 
 
 @cache

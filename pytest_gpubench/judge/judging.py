@@ -3,6 +3,7 @@
 import errno
 import gc
 import hashlib
+import math
 import os
 import pickle
 import time
@@ -17,7 +18,6 @@ import msgspec
 
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.gpu.device import Device, find_device
-from pytest_gpubench.gpu.lock_file import lock_folder as default_lock_folder
 from pytest_gpubench.gpu.turn import turn_at
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.conclusion import PROCESSES, confirmed, fails_closely
@@ -27,6 +27,7 @@ from pytest_gpubench.judge.reference import ReadyCase, case_name
 from pytest_gpubench.judge.replayer import Replayer, saved_by
 from pytest_gpubench.judge.spec import Case, Spec, read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
+from pytest_gpubench.settings import Settings
 from pytest_gpubench.units import format_bytes, printable, safe_lines, shortened
 from pytest_gpubench.verdict.limits import Limits
 
@@ -148,7 +149,7 @@ class Judge:
         trust_claims: bool = False,
     ) -> None:
         self.device = device if isinstance(device, Device) else find_device(device)
-        self.lock_folder = default_lock_folder(lock_folder)
+        self.turns = Settings(lock_folder=str(lock_folder) if lock_folder else None, lock_timeout=math.inf)
         if self.device.type == "cuda":
             ahead = min(ahead, (self.device.facts.memory_bytes or 0) // AHEAD_BYTES)
         self._pool = ProcessPool(self.device, memory_bytes, ahead)
@@ -195,7 +196,7 @@ class Judge:
         import torch
 
         title, threads = f"judge {candidate.name}", torch.get_num_threads()
-        turn = turn_at(self.device, self.lock_folder, None, title, claims=False)
+        turn = turn_at(self.device, self.turns, title, claims=False)
         with turn, self.spec.in_use(), ExitStack() as held:
             held.callback(self._pool.await_ends)  # the turn's next holder may time at once
             if self.device.type == "cpu":  # as in the candidate's process: spinning threads of both delay each other

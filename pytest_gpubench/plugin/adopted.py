@@ -5,7 +5,7 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from pytest_gpubench.adopt.perf_report import PERF_REPORT, ReportCase, cases_of
 from pytest_gpubench.adopt.timers import imported
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import find_device
-from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import FIXTURE, NAME, uses_fixture
 from pytest_gpubench.plugin.lifecycle import Lifecycle
@@ -143,11 +142,8 @@ class ScriptFile(pytest.File):
         from pytest_gpubench.gpu.turn import turn_at
 
         settings = self.lifecycle.settings
-        turn: AbstractContextManager[None] = nullcontext()
-        if settings.takes_times:
-            device, folder = find_device(settings.device), lock_folder_of(settings)
-            turn = turn_at(device, folder, settings.lock_timeout, f"loading {self.path.name}", claims=False)
-        with turn:
+        title, waits = f"loading {self.path.name}", settings.takes_times
+        with turn_at(find_device(settings.device), settings, title, claims=False) if waits else nullcontext():
             namespace, error, times_by_itself = load(self.path)
         cases: list[ReportCase] = []
         kind = imported(PERF_REPORT)

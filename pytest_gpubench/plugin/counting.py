@@ -39,8 +39,6 @@ TABLE = "counters.csv"
 """The file of what ncu counts in a process, beside the notes, a line for each capture."""
 NCU_S, EACH_TEST_S = 300.0, 30.0
 """The time that ncu may take, and what it may take longer for each test."""
-MOST_FURTHER_S = 300.0
-"""The time that all processes of single tests may take in a run, or in an xdist worker: one takes about 10 s."""
 
 
 class Counting:
@@ -55,7 +53,7 @@ class Counting:
         self._items: Sequence[pytest.Item] = ()
         self._taken: dict[TakenTogether, dict[str, CallCaptures | str]] = {}
         """The captures of each test, or why there are none, by the counters taken together."""
-        self._further = FurtherProcesses(config, MOST_FURTHER_S)
+        self._further = FurtherProcesses(config)
         self._never: Exception | None = None
         """The reason why there are none on this machine."""
 

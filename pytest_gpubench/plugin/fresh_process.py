@@ -57,8 +57,6 @@ UNFOLLOWED: dict[str, Any] = {
 """The settings that a fresh process does not follow, with their values in it."""
 NOT_OF_AB = ("save", "autosave", "sessions", "html", "markdown", "plot", "trace")
 """Those of them that a run of `ab` does not follow: it may be of a commit that nobody has merged."""
-LOCK_S = 5.0
-"""The time that it waits for a GPU where its parent holds one: that is never free meanwhile."""
 MOST_CONFIRMING_S, MOST_NAMING_S = 300.0, 120.0
 """The time that all such processes of a run, or of an xdist worker, may take: one takes about 10 s."""
 RESULTS_FILE, LOG_FILE, NOTES_FILE = "results.json", "log", "notes"
@@ -85,7 +83,6 @@ def as_fresh_process(config: pytest.Config) -> Resolver | None:
     if turns := os.environ.pop(TURNS, None):
         take_over_turns(json.loads(turns))
         left_out |= {"lock_clocks": None}  # the parent has locked them
-        left_out |= {"lock_timeout": LOCK_S}
     for name in left_out:
         setattr(config.option, ini_name(name), None)
     config.option.xmlpath = None  # JUnit's file is that of the first process

@@ -18,11 +18,11 @@ from pytest_gpubench.gpu import foreign, visible
 from pytest_gpubench.gpu.clocks import ClockLock
 from pytest_gpubench.gpu.device import Device, find_device, required_device, why_no_gpu
 from pytest_gpubench.gpu.holder import Holder, command_line
-from pytest_gpubench.gpu.lock import GpuLock, Patience, claimants
+from pytest_gpubench.gpu.lock import SAY_AFTER_S, GpuLock, Patience, claimants
 from pytest_gpubench.gpu.lock_file import lock_folder_of
 from pytest_gpubench.gpu.nvml import Nvml
 from pytest_gpubench.gpu.processes import family, pid_namespace
-from pytest_gpubench.gpu.turn import claim_once, cpu_lock_name
+from pytest_gpubench.gpu.turn import claim_once, cpu_lock_names
 from pytest_gpubench.gpu.visible import same_gpu
 from pytest_gpubench.plugin import terminal
 from pytest_gpubench.plugin.items import gpus_needed, is_perf, takes_turns, uses_fixture
@@ -31,7 +31,7 @@ from pytest_gpubench.results.model import Turn
 from pytest_gpubench.settings import Settings, ini_name
 
 WORKER_SAYS_AFTER_S = 30.0
-"""Workers of one run wait for each other all the time: only longer waits are told."""
+"""Workers of one run wait for each other all the time: only a longer wait for one test is told."""
 
 
 class HeldDevices:
@@ -196,7 +196,7 @@ class GpuTurns:
                 self.refuse_clocks(device)
                 self._warn(self._why_clocks_stay(device))
                 if self.settings.takes_times and is_perf(item):
-                    self._hold(item, (cpu_lock_name(),))
+                    self._hold(item, cpu_lock_names())
             return
         gpus = self._choose(device, count)
         if self.settings.takes_times:
@@ -207,9 +207,8 @@ class GpuTurns:
         """Wait for the devices of these names, and hold them for a test."""
         note = Holder.of_this_process(item.nodeid, command_line(run_arguments(self.config)))
         lock = GpuLock(names, lock_folder_of(self.settings), note)
-        patience = Patience(self.settings.lock_timeout, self._say)
-        if is_worker(self.config):
-            patience.say_after_s = WORKER_SAYS_AFTER_S
+        say_after_s = WORKER_SAYS_AFTER_S if is_worker(self.config) else SAY_AFTER_S
+        patience = Patience(self.settings.lock_timeout, self._say, say_after_s)
         self.held = HeldDevices(self.config, self.settings, names, lock.acquire(patience))
         self.held.cleanup.callback(lock.release)
         return self.held

@@ -61,11 +61,11 @@ class EarlierSessions:
                     run, has_failed = run_fresh(self.config, Path(folder))
                 self.runs.append(run)
                 tests = count(len(run.records), "test") + (", some failed" if has_failed else "")
-                self._say(f"{title}: {tests}, {time.monotonic() - began_s:.0f} s")
+                terminal.announce(self.config, f"{title}: {tests}, {time.monotonic() - began_s:.0f} s")
             except (GpuBenchError, OSError) as error:
                 if asked_for := self.settings.sessions is not None:
                     self.status.reasons.append(f"{title}: {error}")
-                self._say(f"{title}: {error}", red=asked_for)
+                terminal.announce(self.config, f"{title}: {error}", red=asked_for)
                 break
         if self.settings.compare is not None:
             hand_on(self.config, SESSIONS, msgspec.json.encode(list(map(slimmed, self.runs))).decode())
@@ -75,8 +75,3 @@ class EarlierSessions:
         if self._records is None:
             self._records = by_test(record for run in self.runs for record in run.records)
         return self._records
-
-    def _say(self, line: str, red: bool = False) -> None:
-        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None:
-            terminal.write_sentence(reporter, f"gpu_bench: {line}", red=red)

@@ -75,12 +75,12 @@ def write_sentence(reporter: "pytest.TerminalReporter", sentence: str, **markup:
         write_line(reporter, line, **markup)
 
 
-def announce(config: pytest.Config, sentence: str) -> None:
+def announce(config: pytest.Config, sentence: str, **markup: bool) -> None:
     """Write a line now; a worker writes it to the stderr that it shares with its controller."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if not is_worker(config) and reporter is not None:
         reporter.ensure_newline()
-        write_sentence(reporter, f"gpu_bench: {sentence}")
+        write_sentence(reporter, f"gpu_bench: {sentence}", **markup)
         return
     capture = config.pluginmanager.get_plugin("capturemanager")
     if capture is not None:

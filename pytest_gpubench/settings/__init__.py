@@ -49,7 +49,7 @@ class Settings:
     )
     lock_timeout: float = setting(
         3600.0,
-        "fail a perf test that waits longer than this for its turn at the GPU or CPU",
+        "fail a perf test that waits longer than this for another one to leave the GPU or CPU",
         parsers.seconds,
         "SECONDS",
     )

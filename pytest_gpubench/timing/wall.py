@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.gpu.device import Device
@@ -18,25 +18,30 @@ from pytest_gpubench.timing.l2flush import make_flush
 from pytest_gpubench.timing.startup import wait_for_startup
 from pytest_gpubench.verdict.throttling import HELD_UP
 
-OF_THREADS = "/proc/self/task/[0-9]*/schedstat"
+SCHEDULED, OF_THREADS = "/proc/thread-self/schedstat", "/proc/self/task/[0-9]*/schedstat"
 """Nanoseconds for which a thread ran, for which it waited for a core, and how often it got one."""
 HELD_UP_SHARE = 0.1
 """A call is held up where its helper threads have waited for cores for longer than this part of its time."""
+ALONE_NS = 2000
+"""Other threads than the calling one have run in a call if the CPU times of both differ by more than this."""
 
 
-class Schedule:
-    """Times of the thread that enters this, of its process and of its other threads, as the scheduler counts them."""
+class Schedule(ExitStack):
+    """Times of the thread that makes this, of its process and of its other threads, as the scheduler counts them."""
 
-    def __enter__(self) -> "Schedule":
-        self._own, self._files = threading.get_native_id(), dict[int, int]()
-        for name in glob.glob(OF_THREADS):  # opening its own before each call would slow a hot one by 6 us
-            with suppress(OSError):  # it has ended
-                self._files[int(name.split("/")[-2])] = os.open(name, os.O_RDONLY)
-        return self
+    def __init__(self) -> None:
+        super().__init__()
+        self._own = self._open(SCHEDULED)  # opening it before each call would slow a hot one by 6 us
+        self._others: list[int] | None = None
 
-    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        for file in self._files.values():
-            os.close(file)
+    def _open(self, *names: str) -> list[int]:
+        """Return the descriptors of those files that there are."""
+        found: list[int] = []
+        for name in names:
+            with suppress(OSError):  # Linux does not tell, or the thread has ended
+                found.append(os.open(name, os.O_RDONLY))
+                self.callback(os.close, found[-1])
+        return found
 
     def read(self, waited_first: bool = False) -> tuple[int, int, int]:
         """Return the nanoseconds for which the thread had a core, all of its process had, and it waited for one.
@@ -51,17 +56,22 @@ class Schedule:
 
     def waited_ns(self) -> int:
         """Return for how long the thread has waited for a core; 0 where Linux does not tell."""
-        return _waited_ns(self._files.get(self._own))
+        return _waited_ns(self._own)
 
     def others_waited_ns(self) -> int:
-        """Return for how long the other threads have, all together, that were there when this was entered."""
-        return sum(_waited_ns(file) for thread, file in self._files.items() if thread != self._own)
+        """Return for how long the other threads have, all together, that were there when this was first called."""
+        if self._others is None:
+            own = str(threading.get_native_id())
+            self._others = self._open(*(name for name in glob.glob(OF_THREADS) if name.split("/")[-2] != own))
+        return _waited_ns(self._others)
 
 
-def _waited_ns(file: int | None) -> int:
-    with suppress(OSError, IndexError):
-        return 0 if file is None else int(os.pread(file, 64, 0).split()[1])
-    return 0
+def _waited_ns(files: Sequence[int]) -> int:
+    total_ns = 0
+    for file in files:
+        with suppress(OSError, IndexError):  # the thread has ended
+            total_ns += int(os.pread(file, 64, 0).split()[1])
+    return total_ns
 
 
 class WallTimer(Timer):
@@ -89,18 +99,19 @@ class WallSession(Session):
 
     def __init__(self, timer: WallTimer) -> None:
         self.timer = timer
-        self.schedule = Schedule()
         self.taken: list[Rep] = []
-        self.left: list[str] = []
-        """The labels of calls that have left a thread running."""
+        self.left: dict[str, list[bool]] = {}
+        """For each call, by its label, whether it has left a thread running."""
+        self.alone: dict[str, bool] = {}
+        """For each label, whether the calling thread alone ran in the last call: reading of others slows a hot one."""
 
     def __enter__(self) -> "WallSession":
         wait_for_startup()
-        self.schedule.__enter__()
+        self.schedule = Schedule()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        self.schedule.__exit__(kind, error, trace)
+        self.schedule.close()
 
     def take(self, call: Call, idle_s: float) -> None:
         """Take one rep."""
@@ -111,28 +122,37 @@ class WallSession(Session):
             time.sleep(idle_s)
         self.timer.flush()
         synchronize()
-        waited_ns, threads = self.schedule.others_waited_ns(), threading.active_count()
+        watches = self.timer.takes_off and not self.alone.get(call.label)
+        others_ns, threads = self.schedule.others_waited_ns() if watches else 0, threading.active_count()
         before = self.schedule.read()
         start_ns = time.perf_counter_ns()
         timed()
         synchronize()
         elapsed_ns = time.perf_counter_ns() - start_ns
+        flags: tuple[str, ...] = ()
         if self.timer.takes_off:
-            elapsed_ns -= held_up_ns(elapsed_ns, before, self.schedule.read(waited_first=True))
-        waited_ns = self.schedule.others_waited_ns() - waited_ns
-        is_held_up = self.timer.takes_off and waited_ns > HELD_UP_SHARE * elapsed_ns
-        self.taken.append(Rep(elapsed_ns / 1e3, flags=(HELD_UP,) if is_held_up else ()))
-        if threading.active_count() > threads:
-            self.left.append(call.label)
+            after = self.schedule.read(waited_first=True)
+            elapsed_ns -= held_up_ns(elapsed_ns, before, after)
+            if watches and self.schedule.others_waited_ns() - others_ns > HELD_UP_SHARE * elapsed_ns:
+                flags = (HELD_UP,)
+            self.alone[call.label] = others_ran_ns(before, after) < ALONE_NS
+        self.taken.append(Rep(elapsed_ns / 1e3, flags=flags))
+        self.left.setdefault(call.label, []).append(threading.active_count() > threads)
 
     def reps(self) -> Sequence[Rep]:
-        """Return the reps taken; raise BadRequest where most calls left a thread running: a pool starts few."""
-        if 2 * len(self.left) > len(self.taken):
-            raise BadRequest(
-                f"{self.left[0]!r} starts a thread in each call that still runs when the call returns, so its work is "
-                "not in the time: join it in the call"
-            )
+        """Return the reps taken; raise BadRequest where most of a call's left a thread running: a pool starts few."""
+        for label, left in self.left.items():
+            if 2 * sum(left) > len(left):
+                raise BadRequest(
+                    f"{label!r} starts a thread in each call that still runs when the call returns, so its work is "
+                    "not in the time: join it in the call"
+                )
         return self.taken
+
+
+def others_ran_ns(before: Sequence[int], after: Sequence[int]) -> int:
+    """Return for how long other threads of the process than the calling one had cores."""
+    return max(0, after[1] - before[1] - (after[0] - before[0]))
 
 
 def held_up_ns(elapsed_ns: int, before: Sequence[int], after: Sequence[int]) -> int:
@@ -140,5 +160,5 @@ def held_up_ns(elapsed_ns: int, before: Sequence[int], after: Sequence[int]) -> 
 
     Never more than the thread was without a core. before, after: what the scheduler counted then.
     """
-    ran_ns, all_ran_ns, waited_ns = (now - then for now, then in zip(after, before, strict=True))
-    return max(0, min(waited_ns - max(0, all_ran_ns - ran_ns), elapsed_ns - ran_ns))
+    ran_ns, waited_ns = after[0] - before[0], after[2] - before[2]
+    return max(0, min(waited_ns - others_ran_ns(before, after), elapsed_ns - ran_ns))

@@ -16,7 +16,7 @@ HELD_UP = "held up"
 def invalidate_throttled(verdicts: Sequence[Verdict], timings: Sequence[Timing], throttled: str) -> tuple[Verdict, ...]:
     """Return the verdicts, INVALID where what slowed the GPU may have made them, INCONCLUSIVE on a CPU.
 
-    throttled: "warn" leaves those on a throttled GPU as they are.
+    Those that are INVALID or NOT JUDGED stay so. throttled: "warn" leaves those on a throttled GPU as they are.
     """
     if (slowed := what_made_slower(timings, throttled)) is None:
         return tuple(verdicts)

@@ -16,6 +16,7 @@ from pytest_gpubench.judge.judgement import CaseJudgement, time_of
 from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.trial import Rules
 from pytest_gpubench.results.model import DeviceFacts, Outcome, Verdict
+from pytest_gpubench.settings import Settings
 from pytest_gpubench.stats.summary import Interval
 from pytest_gpubench.verdict.limits import Limits
 
@@ -139,7 +140,7 @@ def judge_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *judgements: 
     left = list(judgements)
     judge = Judge.__new__(Judge)
     judge.spec = SimpleNamespace(in_use=nullcontext)  # type: ignore[assignment]
-    judge.device, judge.lock_folder, judge.rules = CPU, tmp_path, Rules(LIMITS)
+    judge.device, judge.turns, judge.rules = CPU, Settings(lock_folder=str(tmp_path)), Rules(LIMITS)
     done = list[str]()
     pool: Any = SimpleNamespace(await_ends=lambda: done.append("all have ended"))
     judge._pool = pool

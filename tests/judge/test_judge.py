@@ -178,7 +178,7 @@ def test_a_candidate_is_judged_in_a_turn_at_the_gpu(
 
     monkeypatch.setattr(judging, "turn_at", turn)
     judge(tmp_path / "nothing.py")
-    assert turns == [(judge.device, judge.lock_folder, None, "judge nothing.py", False)]
+    assert turns == [(judge.device, judge.turns, "judge nothing.py", False)]
 
 
 def test_torch_has_one_thread_while_a_candidate_is_judged_on_a_cpu(

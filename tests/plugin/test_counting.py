@@ -223,7 +223,7 @@ def test_tests_taken_by_themselves_have_so_much_time_together(
     bench_run: BenchRun, count: Count, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count({"fast": [["kernel", 1000]]})
-    monkeypatch.setattr("pytest_gpubench.plugin.counting.MOST_FURTHER_S", 0.0)
+    monkeypatch.setattr("pytest_gpubench.plugin.fresh_process.FurtherProcesses.__init__.__defaults__", (0.0,))
     result = bench_run(LIMITED)
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*was not judged by *: further processes of this run have taken 0 s"])

@@ -62,7 +62,7 @@ def test_who_is_waited_for_is_said_and_not_for_ever(host: Host) -> None:
     with held(GpuLock("GPU-a", host.folder / "locks", another("test_of_another"))):
         output = host.output("-k", "0 or plain", "--gpu-bench-lock-timeout=1.2", status=1)
     assert "1 passed, 5 deselected, 1 error in" in output
-    holder = rf"GPU-a, held by pid {os.getpid()} of .* \(pytest another, test_of_another, since "
+    holder = rf"GPU-a, held by pid {os.getpid()} of .* \(pytest another, test_of_another, since \d\d:"
     assert re.search(rf"^gpu_bench: waiting for {holder}", output, re.MULTILINE)
     assert re.search(rf"waited \d+ s for {holder}.*wait longer with --gpu-bench-lock-timeout", output)
     with held(GpuLock("GPU-a", host.folder / "locks")):

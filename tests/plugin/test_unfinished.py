@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,8 +102,7 @@ def test_what_notes_say(bench_run: BenchRun, pytester: pytest.Pytester, notes: P
     ]
     assert {path.name for path in notes.iterdir()} == left
     bench_run(MEASURES).stdout.no_fnmatch_line(SAYS.format("*"))
-    assert held.descriptor is not None
-    os.close(held.descriptor)  # as when its process ends
+    held.forget()  # as when its process ends
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pytest_gpubench.plugin.unfinished.os.getuid", lambda: 12345)  # it is another user's
         bench_run(MEASURES).stdout.no_fnmatch_line(SAYS.format("*"))

@@ -9,7 +9,7 @@ from tests.results.measured import timing
 from tests.results.measured import verdict as verdict_on
 
 OUTCOMES = tuple(Outcome)
-ALWAYS_KEPT = (Outcome.NOT_JUDGED, Outcome.INVALID)
+KEPT = (Outcome.INVALID, Outcome.NOT_JUDGED)
 LIMITS = ("max_time_us=100.0", "max_rel_std=0.02", "min_speedup=1.5")
 
 
@@ -23,7 +23,7 @@ def verdict(outcome: Outcome, limit: str = LIMITS[0], enforced: bool = True) -> 
 def test_throttled_verdicts(outcome: Outcome, limit: str, setting: str) -> None:
     given, throttled = verdict(outcome, limit), timing("f", 1.0, throttle_reasons=["sw_power_cap"])
     (found,) = invalidate_throttled([given], [timing("f", 1.0), throttled], setting)
-    holds = outcome in ALWAYS_KEPT or (outcome is Outcome.PASS and limit.startswith("max_time_us"))
+    holds = outcome in KEPT or (outcome is Outcome.PASS and limit.startswith("max_time_us"))
     if setting == "warn" or holds:
         assert found == given
         return
@@ -38,7 +38,7 @@ def test_throttled_verdicts(outcome: Outcome, limit: str, setting: str) -> None:
 def test_verdicts_on_threads_that_waited_for_cores(outcome: Outcome, limit: str) -> None:
     given = verdict(outcome, limit)
     (found,) = invalidate_throttled([given], [timing("f", 1.0, flags=("held up",)), timing("f", 1.0)], "warn")
-    holds = outcome in ALWAYS_KEPT or (outcome is Outcome.PASS and limit.startswith("max_time_us"))
+    holds = outcome in KEPT or (outcome is Outcome.PASS and limit.startswith("max_time_us"))
     assert found.outcome is (outcome if holds else Outcome.INCONCLUSIVE)
     assert ("in most reps, so this says more about the CPU than about the code: it" in found.sentence) is not holds
 
@@ -58,8 +58,7 @@ def test_verdicts_beside_another_process(outcome: Outcome, limit: str) -> None:
     item = beside(Measurement(timing=timing("f", 1.0, throttle_reasons=["sw_power_cap"]), verdicts=(given,)), OTHER)
     assert item.timing.neighbours == OTHER
     (found,) = item.verdicts
-    holds = outcome in ALWAYS_KEPT or (outcome is Outcome.PASS and limit in HOLDING)
-    if holds or limit in UNCHANGED:
+    if outcome in KEPT or (outcome is Outcome.PASS and limit in HOLDING) or limit in UNCHANGED:
         assert found == given
         return
     assert (found.outcome, found.limit, found.enforced) == (Outcome.INVALID, limit, True)

@@ -184,7 +184,6 @@ def _comparing(arguments: argparse.Namespace, tolerance: RegressionTolerance) ->
     """Return what compares two calls of the storage on this machine's GPU, which it holds meanwhile."""
     from pytest_gpubench.bench.plan import plan_of
     from pytest_gpubench.gpu.device import find_device
-    from pytest_gpubench.gpu.lock_file import lock_folder_of
     from pytest_gpubench.gpu.turn import turn_at
     from pytest_gpubench.replay.baselines import compare_kept
 
@@ -193,7 +192,7 @@ def _comparing(arguments: argparse.Namespace, tolerance: RegressionTolerance) ->
     def compare(old: Measurement, new: Measurement, alpha: float) -> Replay:
         cache = next((each for each in CACHES if each == new.timing.cache), settings.cache)
         own = replace(settings, alpha=alpha, cache=cache)
-        with turn_at(device, lock_folder_of(settings), settings.lock_timeout, "pytest-gpubench bisect"):
+        with turn_at(device, settings, "pytest-gpubench bisect"):
             how = tolerance, own, plan_of(own)
             return compare_kept((old.call, new.call), store, arguments.trust_calls, how, device, say)
 
