@@ -75,6 +75,10 @@ class GpuMemory(Driver):
         self.call("cuIpcOpenMemHandle_v2", out(address), given, ctypes.c_uint(self.LAZY_PEER_ACCESS))
         return self._bytes_at(address.value, size)
 
+    def close(self, memory: "torch.Tensor") -> None:
+        """Give back memory that `open` returned, once nothing uses it: it is not freed before, and not to be freed."""
+        self.call("cuIpcCloseMemHandle", ctypes.c_uint64(memory.data_ptr()))
+
     def _bytes_at(self, address: int, size: int) -> "torch.Tensor":
         from pytest_gpubench.correctness.memory import bytes_at
 

@@ -81,6 +81,7 @@ class Reps(Timer, Session):
 
     def __init__(self, candidate: Candidate, ready: ReadyCase, sets: int) -> None:
         self.candidate, self.ready, self.reference, self._sets = candidate, ready, ready.reference, sets
+        self.tick_us = self.reference.runner.timer.tick_us
         self._kept: list[tuple[object, tuple[Any, ...]]] = []
         self.kernels: tuple[str, ...] = ()
         """The kernels of a call and how often it launches each, as the candidate's process says."""

@@ -58,6 +58,8 @@ class Worker:
     """The state of the process, and an answer to each message."""
 
     runner: Runner
+    opened: Any = None
+    """The memory of the last case."""
 
     def __init__(self, channel: Channel, device: str, memory_bytes: int, threads: int) -> None:
         import torch
@@ -102,7 +104,11 @@ class Worker:
         """Map the memory of a case; blank: take a function of ours, before the candidate is loaded."""
         given, like = msgspec.convert(layout, Layout), msgspec.convert(outputs, Layout)
         size = given.size + like.size
+        if self.gpu is not None and self.opened is not None:
+            self.device.synchronize()
+            self.gpu.close(self.opened)
         memory = map_file(files[0]) if self.gpu is None else self.gpu.open(handle, size + COUNTERS_BYTES)
+        self.opened = memory
         self.outputs, self.counters = views(memory[given.size :], like)[0], memory.data_ptr() + size
         sets = [rebuild(structure, each) for each in views(memory, given)]
         function = _blank(like, self.device) if blank else self.function

@@ -115,7 +115,7 @@ class Timer(ABC):
     name: ClassVar[str]
     max_reps: ClassVar[int] = 1000
     """The reps that one session can hold."""
-    tick_us: ClassVar[float] = 0.0
+    tick_us: float = 0.0
     """The step of its readings where that is coarse; 0 where it is not."""
     sees_kernels: ClassVar[bool] = False
     settles: ClassVar[bool] = True

@@ -17,7 +17,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import runner as runner_module
 from pytest_gpubench.judge.channel import Channel
 from pytest_gpubench.judge.layout import describe, place
-from pytest_gpubench.judge.memory import make_file
+from pytest_gpubench.judge.memory import GpuMemory, make_file
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.worker import Worker
 from pytest_gpubench.timing.base import Record, Rep, collection_off
@@ -99,10 +99,10 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     return Worker(cast(Channel, None), "cpu", 0, torch.get_num_threads())
 
 
-def begin_case(worker: Worker) -> None:
+def begin_case(worker: Worker, handle: str = "") -> None:
     layout = place([torch.ones(2)], 1)
     given = {"structure": describe(torch.ones(2), "")[0], "layout": layout, "outputs": layout}
-    worker.do_case(make_file(2 * layout.size), **given, handle="", blank=False)
+    worker.do_case(*(() if handle else (make_file(2 * layout.size),)), **given, handle=handle, blank=False)
 
 
 def test_a_process_knows_what_was_set_aside_before_it_ran_a_candidate(worker: Worker) -> None:
@@ -123,6 +123,23 @@ def test_a_process_has_the_memory_of_its_last_case_alone(worker: Worker) -> None
         for _ in range(3):
             begin_case(worker)
         assert held() == (mapped + 1, are_open)
+
+
+def test_memory_of_a_gpu_is_given_back_before_that_of_the_next_case_is_taken(worker: Worker) -> None:
+    """The driver frees none that another process has."""
+    memory, done = dict[int, str](), list[tuple[str, str]]()
+
+    def open_(handle: str, size: int) -> torch.Tensor:
+        opened = torch.zeros(size, dtype=torch.uint8)
+        memory[opened.data_ptr()] = handle
+        done.append(("open", handle))
+        return opened
+
+    given = SimpleNamespace(open=open_, close=lambda opened: done.append(("close", memory[opened.data_ptr()])))
+    worker.gpu = cast(GpuMemory, given)
+    for handle in ("a", "b"):
+        begin_case(worker, handle)
+    assert done == [("open", "a"), ("close", "a"), ("open", "b")]
 
 
 def test_kernels_are_told_by_names_that_differ(worker: Worker) -> None:

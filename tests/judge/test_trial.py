@@ -25,6 +25,7 @@ class Arm:
     """Stands for an arm, its runner and its process; notes each rep."""
 
     device = cpu_device()
+    timer = SimpleNamespace(tick_us=0.032)
 
     def __init__(self, idle_s: float = 0.0, most_together: int = 10_000, times_us: Sequence[float] = (1.0,)) -> None:
         self.idle_s, self.most_together = idle_s, most_together
@@ -86,7 +87,9 @@ def take(reps: Reps, rounds: int) -> Sequence[Rep]:
 def test_both_arms_take_reps_alike(sets: int, indices: list[int]) -> None:
     """They use the same sets, with the same new values, after the idle time that the reference needs."""
     reference, candidate = Arm(0.25, times_us=(1.0, 2.0)), Arm(0.75, times_us=(3.0, 4.0))
-    found = take(Reps(candidate, ready_case(reference), sets), 5)  # type: ignore[arg-type]
+    reps = Reps(candidate, ready_case(reference), sets)  # type: ignore[arg-type]
+    found = take(reps, 5)
+    assert reps.tick_us == 0.032, "by which intervals are wider"
     assert candidate.taken == [((seed,), index, index, 0.25) for seed, index in enumerate(indices)]
     assert reference.taken == candidate.taken
     assert candidate.approached[:8] == [0, 0, 1, 2, 2, 2, 3, 4], "before each rep of either arm"
