@@ -157,8 +157,9 @@ class CurrentTest:
         self._add(told, self.search.replaced(told, title))
 
     def _add(self, measured: Sequence[Measurement], before: Sequence[Measurement]) -> None:
-        dropped = set(map(id, before))
-        self.measurements[:] = [*(item for item in self.measurements if id(item) not in dropped), *measured]
+        if dropped := set(map(id, before)):
+            self.measurements[:] = [item for item in self.measurements if id(item) not in dropped]
+        self.measurements += measured
 
     def warn(self, *sentences: str) -> None:
         """Add warnings for the end of the run, each sentence once."""

@@ -232,7 +232,7 @@ def test_help_names_every_flag_and_default(pytester: pytest.Pytester) -> None:
         assert flag_name(name) in text
         assert f"as {flag_name(name)}" in text.split(f"gpu_bench_{name} (")[1]
         assert re.sub(r"\s+", " ", row.help.replace("%%", "%")) in text
-    assert "its turn at the GPU or CPU [3600]" in text
+    assert "another one to leave the GPU or CPU [3600]" in text
     assert all(odd not in text for odd in ("gpu_bench [False]", "[None]", "--gpu-bench-max-time"))
 
 
