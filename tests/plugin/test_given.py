@@ -107,15 +107,11 @@ def test_a_wrong_result_is_shrunk(record_run: RecordRun) -> None:
 
 
 def test_a_seed_repeats_and_statistics_show_the_target(bench_run: BenchRun) -> None:
-    arguments = ("--hypothesis-seed=5", "--hypothesis-show-statistics", "--hypothesis-profile=short")
-    first, second = (
-        bench_run(
-            WINS.replace("derandomize=True", "derandomize=False").replace('settings.load_profile("usual")', ""),
-            *arguments,
-            "--gpu-bench-verbose",
-        )
-        for _ in range(2)
+    source = WINS.replace("derandomize=True", "derandomize=False").replace(
+        'load_profile("usual")', 'load_profile("short")'
     )
+    arguments = ("--hypothesis-seed=5", "--hypothesis-show-statistics", "--gpu-bench-verbose")
+    first, second = (bench_run(source, *arguments) for _ in range(2))
     first.assert_outcomes(passed=1)
     first.stdout.fnmatch_lines(["*Highest target score:*label='add against double, comparison 1'*"])
     examples = [re.findall(r"add at n=\d+", result.stdout.str()) for result in (first, second)]
