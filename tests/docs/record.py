@@ -64,6 +64,7 @@ def fails(measurement: Measurement) -> bool:
 
 
 if __name__ == "__main__":
+    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
     shown = {block.recorded: next(commands(block.text))[0] for block in blocks("console") if block.recorded}
     for name, command in (shown | DRAWN).items():
         if name in sys.argv[2:] or not sys.argv[2:]:
