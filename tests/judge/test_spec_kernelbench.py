@@ -9,6 +9,7 @@ import torch
 from pytest_gpubench import BadFile, BadRequest
 from pytest_gpubench.correctness import compare_outputs
 from pytest_gpubench.judge.spec import Spec, read_spec
+from pytest_gpubench.judge.spec.own_files import OwnFiles
 from pytest_gpubench.verdict.limits import Limits
 from tests.judge.problems import PROBLEMS, Problem
 
@@ -71,7 +72,7 @@ def test_parameters_are_new_for_each_spec(tmp_path: Path) -> None:
         (
             Problem("An object of its own.", "", "1", "x", initial="Model()").text,
             BadRequest,
-            "of a class that the file itself",
+            r"returns Model of problem\.py, which",
         ),
         (Problem("Too few arguments.", "", "1", "x", parameters=", dim").text, BadFile, "it raises TypeError: .*'dim'"),
     ],
@@ -80,6 +81,22 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, problem: str, error: typ
     (tmp_path / "problem.py").write_text(problem)
     with pytest.raises(error, match=message):
         read_spec(tmp_path / "problem.py")
+
+
+def test_an_initial_argument_of_a_module_beside_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sizes_beside.py").write_text("class Sizes:\n    rows = 4\n")
+    problem = Problem("Sizes.", "from sizes_beside import Sizes", "1", "x", parameters=", sizes", initial="[Sizes()]")
+    path, _ = problem.write(tmp_path)
+    with pytest.raises(BadRequest, match=r"returns Sizes of sizes_beside\.py, which the candidate's process cannot"):
+        read_spec(path)
+
+
+def test_an_initial_tensor_is_sent_where_python_lies_below_the_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OwnFiles, "holds", lambda self, place: True)
+    problem = Problem("Weights.", "", "torch.rand(4)", "x", parameters=", weights", initial="torch.ones(4)")
+    assert len(read_spec(problem.write(tmp_path)[0]).cases) == 1
 
 
 def test_a_candidate_without_modelnew_is_refused(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ KernelBench does: their parameters agree where both create them in the same orde
 """
 
 import copy
+import io
 import pickle
 import secrets
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadRequest
 from pytest_gpubench.judge.spec.model import Entry, Spec, draw_inputs, load_source, required
-from pytest_gpubench.judge.spec.own_files import MODULE_PREFIX
+from pytest_gpubench.judge.spec.own_files import OwnFiles
 from pytest_gpubench.judge.spec.python_file import rules_of
 
 if TYPE_CHECKING:
@@ -50,6 +52,23 @@ class PlacedModule:
         return self.module(*inputs)
 
 
+class _Sent(pickle.Unpickler):
+    """Reads what the candidate's process is sent; raises BadRequest for what it cannot import there."""
+
+    path: Path
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a class or function of a module that is not the spec's own."""
+        found, file = super().find_class(module, name), getattr(sys.modules[module], "__file__", None)
+        is_shared = module.partition(".")[0] in {"torch", *sys.stdlib_module_names}  # wherever they lie
+        if not is_shared and file and OwnFiles(self.path.parent).holds(file):
+            raise BadRequest(
+                f"{self.path.name}: get_init_inputs() returns {name} of {Path(file).name}, which the candidate's "
+                "process cannot import: return numbers, texts, tensors, lists and dicts"
+            )
+        return found
+
+
 @dataclass(frozen=True)
 class ModelEntry(Entry):
     """The entry of a module: its class, its initial arguments, and the seed of its parameters."""
@@ -77,11 +96,9 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
     rules = rules_of(module, path)
     seed = secrets.randbits(31)
     arguments = tuple(draw_inputs(get_init_inputs, seed, "cpu"))
-    if MODULE_PREFIX.encode() in pickle.dumps(arguments):
-        raise BadRequest(
-            f"{path.name}: get_init_inputs() returns an object of a class that the file itself defines, which cannot "
-            "be sent to the candidate's process: return numbers, texts, tensors, lists and dicts"
-        )
+    sent = _Sent(io.BytesIO(pickle.dumps(arguments)))
+    sent.path = path
+    sent.load()
     reference = PlacedModule(_build_model(model, arguments, seed))
     rules["tolerance"] = rules["tolerance"] or {"golden": golden_of(reference), "golden_factor": GOLDEN_FACTOR}
     return Spec(

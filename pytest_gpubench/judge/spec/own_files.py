@@ -74,14 +74,15 @@ class OwnFiles(MetaPathFinder):
         """Return the place of a module in the folder, which is looked at last; None for any other module."""
         top = name.partition(".")[0]
         found = PathFinder.find_spec(name, [*sys.path, str(self._folder)] if path is None else path)
-        if found is None or top in self._shared or not any(map(self._holds, _places(found))):
+        if found is None or top in self._shared or not any(map(self.holds, _places(found))):
             return None
         self._packages.add(top)
         if type(found.loader) is SourceFileLoader:
             found.loader = _TextLoader(name, found.loader.path, self)
         return found
 
-    def _holds(self, place: str) -> bool:
+    def holds(self, place: str) -> bool:
+        """Tell whether a file or folder lies in the spec's folder, and is not installed there."""
         inner = Path(place).resolve()
         return inner.is_relative_to(self._folder) and INSTALLED.isdisjoint(inner.relative_to(self._folder).parts)
 
