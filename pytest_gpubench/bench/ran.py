@@ -14,6 +14,9 @@ from pytest_gpubench.correctness.memory import copied
 from pytest_gpubench.errors import annotating
 from pytest_gpubench.timing.calls import GRADIENT_SEED, upstream_gradient
 
+PRIVATE = r"""(?:[^[]|\[(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^]'"])*\])*?\._\w+"""
+"""A private attribute of an argument, by its name: a key of a container, such as `['a._b']`, is none."""
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -52,7 +55,7 @@ class Ran:
 
         It is put back, so that no later call finds it. It may be in a private attribute that this call left alone.
         """
-        private = re.match(r".*?\._\w+", name)
+        private = re.match(PRIVATE, name)
         if private is None or given.get(name) is not None:
             return False
         return not any(covers(private[0], each) for each in self.changed)

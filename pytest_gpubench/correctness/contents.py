@@ -32,11 +32,13 @@ class Contents:
     holder: Any
     owner: type = object
     """The class whose attributes they are."""
+    of_slots: bool = False
+    """True for the slots of a holder, which may be a container too."""
     given: dict[Any, object] = field(init=False)
     """What it held first, by key or by place."""
 
     def __post_init__(self) -> None:
-        self.given = _read(self.holder)
+        self.given = self._read()
 
     @classmethod
     def of(cls, value: Any) -> "Iterator[Contents]":
@@ -49,37 +51,42 @@ class Contents:
             yield cls(value.state)
         else:
             is_object = isinstance(value, torch.Tensor) or is_of_user(value)
-            if isinstance(value, (dict, *SEQUENCES)) or (is_object and slots_of(value)):
+            if isinstance(value, (dict, *SEQUENCES)):
                 yield cls(value)
+            if is_object and slots_of(value):
+                yield cls(value, of_slots=True)
             if is_object and (own := attributes_in(value)) is not None:
                 yield cls(own, type(value))
 
     @property
     def differ(self) -> bool:
         """True if the holder holds something else."""
-        now = _read(self.holder)
+        now = self._read()
         return not (_are_same(now, self.given) or _are_same(now, self._wanted(now)))
 
     def put_back(self) -> None:
         """Let the holder hold what it is to hold."""
-        holder, wanted = self.holder, self._wanted(_read(self.holder))
+        holder, wanted = self.holder, self._wanted(self._read())
         base: Any = base_of(holder)
-        if isinstance(holder, dict):  # a class of its own may refuse to be updated
-            base.clear(holder)
-            for key, value in wanted.items():
-                base.__setitem__(holder, key, value)
-        elif base is not None:
-            base.clear(holder)
-            (set.update if base is set else base.extend)(holder, wanted.values())
-        else:
+        if self.of_slots:
             for name, slot in slots_of(holder).items():
                 if name in wanted:
                     slot.__set__(holder, wanted[name])
                 elif name in slots_in(holder):
                     slot.__delete__(holder)
+        elif isinstance(holder, dict):  # a class of its own may refuse to be updated
+            base.clear(holder)
+            for key, value in wanted.items():
+                base.__setitem__(holder, key, value)
+        else:
+            base.clear(holder)
+            (set.update if base is set else base.extend)(holder, wanted.values())
+
+    def _read(self) -> dict[Any, object]:
+        return slots_in(self.holder) if self.of_slots else dict(items_in(self.holder))
 
     def _wanted(self, now: dict[Any, object]) -> dict[Any, object]:
-        if isinstance(self.holder, SEQUENCES):
+        if isinstance(self.holder, SEQUENCES) and not self.of_slots:
             return self.given
         computed = self.given | {key: value for key, value in now.items() if self._is_computed(key)}
         compiled = computed | {key: value for key, value in now.items() if _is_code(value)}
@@ -88,10 +95,6 @@ class Contents:
     def _is_computed(self, key: object) -> bool:
         """Tell whether a key is an attribute that its class computes, or that torch.compile sets, on tensors too."""
         return isinstance(key, str) and (key.startswith("_dynamo") or is_computed(self.owner, key))
-
-
-def _read(holder: Any) -> dict[Any, object]:
-    return dict(items_in(holder)) if base_of(holder) else slots_in(holder)
 
 
 def _are_same(one: dict[Any, object], other: dict[Any, object]) -> bool:

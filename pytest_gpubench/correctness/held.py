@@ -2,7 +2,7 @@
 
 import functools
 import types
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -94,7 +94,11 @@ def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
         yield from _variables_of(value)
     else:
         if isinstance(value, (dict, list, tuple, deque)):
-            yield from [(f"[{repr_of(key)}]", each) for key, each in list(islice(items_in(value), MOST_ITEMS))]
+            times: Counter[str] = Counter()
+            for key, each in list(islice(items_in(value), MOST_ITEMS)):
+                suffix = f"[{repr_of(key)}]"
+                yield suffix + f"#{times[suffix]}" * (suffix in times), each  # keys of one repr, such as modules
+                times[suffix] += 1
         yield from _attributes_of(value)
 
 

@@ -172,6 +172,22 @@ def work_openly(x: torch.Tensor, layer: Any) -> torch.Tensor:
     return x * 2
 
 
+def work_by_name(x: torch.Tensor, spaces: Any, factor: float = 1.0) -> torch.Tensor:
+    spaces["layer._space"] = x + factor
+    return x * 2
+
+
+def by_layer() -> SimpleNamespace:
+    return SimpleNamespace(keys={torch.nn.ReLU(): torch.zeros(4), torch.nn.ReLU(): torch.zeros(4)})
+
+
+def fill_each(x: torch.Tensor, cache: Any, more: float = 0.0) -> torch.Tensor:
+    first, second = cache.keys.values()
+    first.copy_(x + more)
+    second.copy_(x)
+    return x * 2
+
+
 def keep(x: torch.Tensor, layer: Any) -> torch.Tensor:
     layer._keys.append(x * 1)
     return x * 2
@@ -207,6 +223,10 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
         (advance, lambda x, cache: advance(advance(x, cache) / 2, cache), cache_of, ".length: found 2, exp"),
         (lambda x, layer: x * 2, work, layer_of, None),
         (lambda x, layer: x * 2, work_openly, layer_of, ".space: the cand"),
+        (work_by_name, work_by_name, dict, None),
+        (work_by_name, lambda x, spaces: work_by_name(x, spaces, 2), dict, "['layer._space']: 4 of 4 elements"),
+        (fill_each, fill_each, by_layer, None),
+        (fill_each, lambda x, cache: fill_each(x, cache, 1), by_layer, ".keys[ReLU()]: 4 of 4 elements"),
         (keep, lambda x, layer: keep(keep(x, layer) / 2, layer), layer_of, "._keys[1]: the candidate overwrites it"),
         (train, train, holder_of, None),
         (train, lambda x, holder: x.sum(), holder_of, ".weight.grad: the candidate leaves it"),

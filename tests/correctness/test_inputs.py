@@ -139,6 +139,12 @@ class Slotted:
     later: torch.Tensor = field(init=False)
 
 
+class SlottedList(list[object]):
+    """Has a slot beside its items."""
+
+    __slots__ = ("length",)
+
+
 class Table(dict[str, object]):
     """Computes what it is asked for."""
 
@@ -182,6 +188,7 @@ EXCHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], object], list[str]
     "attribute that goes": (lambda: SimpleNamespace(x=X), lambda held: delattr(held, "x"), [".x"]),
     "slot": (lambda: Slotted(X), lambda held: put(held, "keys", X + 1), [".keys"]),
     "slot that is set": (lambda: Slotted(X), lambda held: put(held, "later", X), [".later"]),
+    "slot of a list": (lambda: SlottedList([X]), lambda held: put(held, "length", 1), [".length"]),
     "parameter": (Module, lambda held: setattr(held, "weight", torch.nn.Parameter(X)), [".weight"]),
     "buffer": (Module, lambda held: setattr(held.inner, "bias", None), [".inner.bias"]),
     "attribute of a module": (Module, lambda held: setattr(held, "cache", [X]), [".cache", ".cache[0]"]),
