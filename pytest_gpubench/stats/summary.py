@@ -153,7 +153,9 @@ def std_interval(samples: Sequence[float], alpha: float, independent: int | None
     """Return an interval of the standard deviation that holds without normality; None for fewer than ten samples.
 
     independent: how many independent samples these are worth (`independent_for`); None is all of them. The interval is
-    that of so many: modes that change slowly have a share in the samples by chance, and with it their kurtosis.
+    that of so many: modes that change slowly have a share in the samples by chance, and with it their kurtosis. Of ten
+    or more samples that are worth fewer it begins at 0 and ends where that of ten does: they never show that the
+    deviation is large, and do show where it is much smaller than a limit.
 
     The upper end is D. G. Bonett's (Approximate confidence interval for standard deviation of nonnormal distributions,
     Computational Statistics & Data Analysis 50, 2006): a normal interval on ln(variance) whose width comes from the
@@ -162,9 +164,9 @@ def std_interval(samples: Sequence[float], alpha: float, independent: int | None
     quantile, that is at most 1.3 times. Samples that are all equal give (0, 0).
     """
     total = len(samples)
-    count = total if independent is None else independent
-    if count < LEAST_FOR_STD:
+    if total < LEAST_FOR_STD:
         return None
+    count = total if independent is None else max(independent, LEAST_FOR_STD)
     mean = statistics.fmean(samples)
     spread = math.fsum((x - mean) ** 2 for x in samples)
     if spread == 0 or max(samples) == min(samples):
@@ -179,4 +181,5 @@ def std_interval(samples: Sequence[float], alpha: float, independent: int | None
     error = correction * math.sqrt(max(kurtosis - (count - 3) / count, 0) / (count - 1))
     variance = spread / (total - 1)
     low = math.sqrt(variance) * math.exp(-student_quantile(z, count - 1) * error / 2)
+    low = low if independent is None or independent == count else 0.0
     return Interval(low, math.sqrt(correction * variance) * math.exp(z * error / 2))

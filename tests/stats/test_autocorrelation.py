@@ -73,9 +73,11 @@ def test_the_interval_leaves_out_the_share_of_fewer_samples() -> None:
     assert median_interval(samples, 0.05, 100) == median_interval(samples, 0.05) == (40, 61)
     assert median_interval(samples, 0.05, 10) == (20, 81)  # ranks 2 and 9 of ten
     assert median_interval(samples, 0.05, 5) is None
-    assert std_interval(samples, 0.05, 9) is None
     wide, narrow = present(std_interval(samples, 0.05, 20)), present(std_interval(samples, 0.05))
     assert wide.low < narrow.low < narrow.high < wide.high
+    few, ten = (present(std_interval(samples, 0.05, count)) for count in (9, 10))
+    assert (few.low, few.high) == (0, ten.high), "too few to show that a deviation is large"
+    assert ten.low > 0
 
 
 def fails(draw: Noise, limits: Limits, trials: int, first: int = 250, most: int = 2000) -> tuple[float, float]:
