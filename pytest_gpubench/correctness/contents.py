@@ -23,7 +23,7 @@ SEQUENCES = (list, deque, set)
 
 @dataclass(eq=False)
 class Contents:
-    """What a dict, a list, the attributes of an object or its slots are to hold: the same objects, looked at no deeper.
+    """The objects that a dict, a list, an object's attributes or its slots are to hold: the same, looked at no deeper.
 
     Attributes that the object's class computes once are left there. So are functions that calls put in, such as a
     kernel that the first one compiles, where they change nothing else there: a function may need what came with it.
@@ -35,7 +35,7 @@ class Contents:
     of_slots: bool = False
     """True for the slots of a holder, which may be a container too."""
     given: dict[Any, object] = field(init=False)
-    """What it held first, by key or by place."""
+    """The objects that it held first, by key or by place."""
 
     def __post_init__(self) -> None:
         self.given = self._read()

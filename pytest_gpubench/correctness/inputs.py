@@ -86,7 +86,7 @@ class InputMemory:
     changing: list[Region] = field(default_factory=list)
     """The regions that calls are known to change."""
     contained: list[Contents] = field(default_factory=list)
-    """What containers and objects are to hold."""
+    """The contents that containers and objects are to have."""
     exchanged: list[str] = field(default_factory=list)
     """The names of what calls are known to put there, or to take out."""
     changing_contents: list[Contents] = field(default_factory=list)
@@ -94,7 +94,7 @@ class InputMemory:
     originals: Leaves = field(default_factory=list)
     """The arguments as they were given, by name."""
     values: dict[str, object] = field(default_factory=dict)
-    """What objects and arguments are to hold, by name, as `values_of` returns it."""
+    """The values that objects and arguments are to hold, by name, as `values_of` returns them."""
     launched: bool = False
     """True if the last `restore` may have launched work on the device."""
     gradients: list[tuple[str, torch.Tensor, torch.Tensor | None, torch.Tensor | None]] = field(default_factory=list)

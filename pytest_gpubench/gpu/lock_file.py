@@ -55,7 +55,7 @@ class LockFile:
         self.descriptor: int | None = None
         """The descriptor that holds the lock; None where it is not held, as in a forked child of its holder."""
         self.times_taken = 0
-        """How many times this process has taken the turn that the file is of, and not yet released it."""
+        """The number of times that this process has taken the turn of the file, and not yet released it."""
         _FILES.add(self)
 
     def try_acquire(self, note: Holder | None = None) -> bool:

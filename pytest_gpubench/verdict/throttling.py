@@ -51,7 +51,7 @@ def what_slowed(timing: Timing, when: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Slowed:
-    """What slowed a device, what to do about it, and the outcome of what it may have caused."""
+    """The cause of a slow device, what to do about it, and the outcome of what it may have caused."""
 
     why: str
     remedy: str

@@ -30,7 +30,7 @@ class OwnFiles(MetaPathFinder):
         self._packages: set[str] = set()
         """The top names of modules that were found in the folder."""
         self._path: Sequence[str] = ()
-        """What the spec made of `sys.path`."""
+        """The `sys.path` that the spec left."""
 
     def read(self, path: Path) -> bytes:
         """Return the bytes of a file, which becomes one of the spec's."""
