@@ -23,15 +23,15 @@ from pytest_gpubench.judge.layout import (
     copy_elements,
     describe,
     distinct_elements,
+    layout_of,
     leaf_of,
-    place,
     rebuild,
+    set_bytes,
     span_of,
     spans_like,
     unfilled,
-    views,
 )
-from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, make_file, map_file
+from pytest_gpubench.judge.memory import DONE_AT, GpuMemory, case_blocks, case_views, make_file, map_file
 from pytest_gpubench.judge.process import STOP_S, Process
 from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.timing.l2flush import make_flush
@@ -72,7 +72,8 @@ class Candidate:
         self._counted = 0
         """The calls released so far."""
         self._reported: tuple[Node, list[Leaf]] | None = None
-        self._allocated: list[torch.Tensor] = []
+        self._allocated: list[list[torch.Tensor]] = []
+        """The blocks of each case."""
 
     def practise(self) -> None:
         """Share memory with a function of ours, before the candidate is loaded; raise where that fails."""
@@ -107,24 +108,27 @@ class Candidate:
         node, tensors = describe(tuple(example), "the inputs")
         self._example = example
         dense = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in outputs]
-        self.layout, self.output_layout = place(tensors, sets), place(dense)
+        self.layout, self.output_layout = layout_of(tensors, sets), layout_of(dense)
         self._own_elements = [*map(distinct_elements, map(leaf_of, outputs))]
-        size, files, handle = self.layout.size + self.output_layout.size, [], ""
+        sizes, files, handles = case_blocks(self.layout, self.output_layout), list[int](), list[str]()
         if self.gpu is None:
-            files = [make_file(size)]
-            self.memory = map_file(files[0])
+            files = [make_file(sum(sizes))]
+            blocks = map_file(files[0], sizes)
         else:
-            self.memory, handle = self.gpu.allocate(size + COUNTERS_BYTES)
-            self._allocated.append(self.memory)
+            self._allocated.append(blocks := [])
+            for size in sizes:
+                block, handle = self.gpu.allocate(size)
+                blocks.append(block)
+                handles.append(handle)
             self._counted = 0
-            self._counters = self.memory[size : size + COUNTERS_BYTES].zero_().view(torch.int32)
-        self._outputs = views(self.memory[self.layout.size :], self.output_layout)[0]
-        self._spans = [[*map(span_of, tensors)] for tensors in views(self.memory, self.layout)]
+        found, (self._outputs,), counters = case_views(blocks, self.layout, self.output_layout)
+        self._counters = counters.zero_().view(torch.int32)
+        self._spans = [[*map(span_of, tensors)] for tensors in found]
         for index in range(sets):
             self.fill(example, index)
         layouts = {"structure": node, "layout": self.layout, "outputs": self.output_layout}
         try:
-            self.process.ask("case", files, **layouts, handle=handle, blank=blank)
+            self.process.ask("case", files, **layouts, handles=handles, blank=blank)
         finally:
             for each in files:
                 os.close(each)
@@ -153,7 +157,7 @@ class Candidate:
     @property
     def most_together(self) -> int:
         """The number of calls whose inputs and outputs may be kept at a time."""
-        size = max(self.output_layout.size + self.layout.set_bytes, 1)
+        size = set_bytes(self.output_layout) + set_bytes(self.layout)
         return max(1, self.process.memory_bytes // (KEPT_SHARE * size))
 
     def release(self, values: Sequence[Sequence[object]]) -> list[Released]:
@@ -237,7 +241,8 @@ class Candidate:
         """Free memory of the GPU that no process uses any more: of all cases but the latest, or of all."""
         while len(self._allocated) > kept:
             assert self.gpu is not None, "memory files are freed by themselves"
-            self.gpu.free(self._allocated.pop(0))
+            for each in self._allocated.pop(0):
+                self.gpu.free(each)
 
 
 def _happens(event: Any, within_s: float) -> bool:

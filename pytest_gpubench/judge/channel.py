@@ -34,25 +34,18 @@ class Broken(Exception):
 
 
 class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """Hold a tensor's shape and its place in shared memory."""
+    """Describe a tensor in shared memory."""
 
     dtype: str
     shape: tuple[int, ...]
     stride: tuple[int, ...]
-    offset: int = 0
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Hold where the tensors of a set lie; one set follows another in memory."""
+    """Hold the tensors of a set, and the number of sets; `layout.placed` says where they lie."""
 
     leaves: tuple[Leaf, ...]
-    set_bytes: int
-    sets: int
-
-    @property
-    def size(self) -> int:
-        """The bytes of all sets."""
-        return self.set_bytes * self.sets
+    sets: int = 1
 
 
 class Reply(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

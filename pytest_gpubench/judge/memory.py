@@ -3,9 +3,12 @@
 import ctypes
 import fcntl
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.gpu.context import CUDA_LIBRARY
+from pytest_gpubench.judge.channel import Layout
+from pytest_gpubench.judge.layout import placed, views
 from pytest_gpubench.replay.driver import Driver, handle, out
 
 if TYPE_CHECKING:
@@ -13,6 +16,22 @@ if TYPE_CHECKING:
 
 GRANULE = 2**21
 """CUDA IPC shares whole blocks of 2 MiB: nothing else may lie in the blocks of shared memory."""
+COUNTERS_BYTES = 512
+DONE_AT = 256
+"""The place of the counter of calls that are done, after that of calls that are released."""
+
+
+def case_blocks(inputs: Layout, outputs: Layout) -> list[int]:
+    """Return the sizes of the blocks of memory for a case: of its inputs, of its outputs, and of counters."""
+    return [*placed(inputs)[0], *placed(outputs)[0], COUNTERS_BYTES]
+
+
+def case_views(
+    blocks: "Sequence[torch.Tensor]", inputs: Layout, outputs: Layout
+) -> "tuple[list[list[torch.Tensor]], list[list[torch.Tensor]], torch.Tensor]":
+    """Return the sets of inputs, the one of outputs and the counters in the blocks of a case."""
+    length = len(placed(inputs)[0])
+    return views(blocks, inputs), views(blocks[length:], outputs), blocks[-1][:COUNTERS_BYTES]
 
 
 # the CPU
@@ -26,20 +45,15 @@ def make_file(size: int) -> int:
     return descriptor
 
 
-def map_file(descriptor: int) -> "torch.Tensor":
-    """Return the bytes of a memory file, which stay when it is closed: Python's mmap would keep it open."""
+def map_file(descriptor: int, sizes: Sequence[int]) -> "list[torch.Tensor]":
+    """Return blocks of these sizes in a memory file, which stay when it is closed: Python's mmap would keep it open."""
     import torch
 
-    size = os.fstat(descriptor).st_size
-    return torch.from_file(f"/proc/self/fd/{descriptor}", shared=True, size=size, dtype=torch.uint8)
+    path, size = f"/proc/self/fd/{descriptor}", os.fstat(descriptor).st_size
+    return [*torch.split(torch.from_file(path, shared=True, size=size, dtype=torch.uint8), [*sizes])]
 
 
 # a GPU
-
-
-COUNTERS_BYTES = 512
-DONE_AT = 256
-"""The place of the counter of calls that are done, after that of calls that are released."""
 
 
 class _Handle(ctypes.Structure):

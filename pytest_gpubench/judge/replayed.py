@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pytest_gpubench.replay.replayed import Memory, Replayed
 
 MOST_KEPT_BYTES = 2**29
+MOST_OWN_BYTES = 2**30
+"""Of memory that a replay has beside its inputs; each set of inputs has its own as long as these suffice."""
 MOST_GRAPH_BYTES = 2**24
 """Of a graph, which has some hundred bytes for each kernel; to read so many takes the referee 3 s at most."""
 
@@ -97,8 +99,8 @@ class ReplayedCall:
         self.contents = found.contents
         self.cuda = find_builder()
         self._built: dict[tuple[int, ...], tuple[Replayed, object]] = {}
-        self._memory: dict[int, torch.Tensor] = {}
-        """Memory of regions that are no input, by their numbers; all sets of inputs share it."""
+        self._memories: list[dict[int, torch.Tensor]] = []
+        """Memory of regions that are no input, by their numbers; sets take it in turn, as times depend on it."""
         self._modules: Modules | None = None
         """All sets share them, too: the first launch from new memory finds none of its code in a cache."""
         self._held = ExitStack()
@@ -126,7 +128,7 @@ class ReplayedCall:
         self._built.clear()
         self._held.close()
         self._modules = None
-        self._memory.clear()
+        self._memories.clear()
 
     def _build(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":
         from pytest_gpubench.replay.replayed import replaying
@@ -138,25 +140,30 @@ class ReplayedCall:
         return replayed, rebuild(self.node, [tensor for _, tensor in replayed.outputs()])
 
     def _memory_for(self, args: tuple[object, ...]) -> "Memory":
+        from pytest_gpubench.replay.addresses import input_memory
+
+        inputs, regions = input_memory(flatten(args), self.device.torch_device), [*enumerate(self.data.regions)]
+        for _, region in regions:
+            if region.kind == "input" and region.names not in inputs:
+                raise InvalidResult(f"the saved call has no input {', '.join(region.names)}")
+        own_bytes = sum(region.bytes for _, region in regions if region.kind != "input")
+        if (len(self._memories) + 1) * own_bytes <= MOST_OWN_BYTES or not self._memories:
+            self._memories.append({at: self._own(at) for at, region in regions if region.kind != "input"})
+        own = self._memories[len(self._built) % len(self._memories)]
+        return [inputs[region.names] if region.kind == "input" else own[at] for at, region in regions]
+
+    def _own(self, number: int) -> "torch.Tensor":
+        """Return new memory for a region that is no input, with what it held."""
         import torch
 
-        from pytest_gpubench.replay.addresses import input_memory
         from pytest_gpubench.replay.replayed import new_memory
 
-        inputs = input_memory(flatten(args), self.device.torch_device)
-        for number, region in enumerate(self.data.regions):
-            if region.kind != "input" and number not in self._memory:
-                self._memory[number] = memory = new_memory(region, self.device.torch_device)
-                if saved := self.contents.pop(number, b""):
-                    if len(saved) != memory.nbytes:
-                        raise InvalidResult("the saved call has contents of another length than their memory")
-                    memory.copy_(torch.frombuffer(bytearray(saved), dtype=memory.dtype))
-            elif region.kind == "input" and region.names not in inputs:
-                raise InvalidResult(f"the saved call has no input {', '.join(region.names)}")
-        return [
-            inputs[region.names] if region.kind == "input" else self._memory[number]
-            for number, region in enumerate(self.data.regions)
-        ]
+        memory = new_memory(self.data.regions[number], self.device.torch_device)
+        if saved := self.contents.get(number, b""):
+            if len(saved) != memory.nbytes:
+                raise InvalidResult("the saved call has contents of another length than their memory")
+            memory.copy_(torch.frombuffer(bytearray(saved), dtype=memory.dtype))
+        return memory
 
 
 def refuse_other_memory(call: "CallData") -> None:

@@ -17,7 +17,7 @@ from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.channel import LONGEST_KERNEL, MOST_KERNELS
 from pytest_gpubench.judge.conclusion import concluded, timing_of
 from pytest_gpubench.judge.judgement import CaseJudgement, Ended, Status, Stopwatch, time_of
-from pytest_gpubench.judge.layout import describe, place
+from pytest_gpubench.judge.layout import describe, layout_of, set_bytes
 from pytest_gpubench.judge.reference import ReadyCase
 from pytest_gpubench.judge.witness import ReplayCost, Witness
 from pytest_gpubench.settings import Settings
@@ -228,7 +228,7 @@ class Trial:
         self._find_floor(example)
 
     def _sets_for(self, example: tuple[Any, ...]) -> int:
-        size = max(place(describe(example, "the inputs")[1]).size, 1)
+        size = max(set_bytes(layout_of(describe(example, "the inputs")[1])), 1)
         return min(ROTATED_SETS, max(2, self.candidate.process.memory_bytes // (INPUT_SHARE * size)))
 
     # outputs

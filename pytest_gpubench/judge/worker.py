@@ -8,7 +8,7 @@ import os
 import pickle
 import socket
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ from pytest_gpubench.judge.channel import (
     Reply,
 )
 from pytest_gpubench.judge.isolation import limit_all
-from pytest_gpubench.judge.layout import copy_elements, describe, leaf_of, rebuild, unfilled, views
-from pytest_gpubench.judge.memory import COUNTERS_BYTES, DONE_AT, GpuMemory, map_file
+from pytest_gpubench.judge.layout import copy_elements, describe, leaf_of, rebuild, unfilled
+from pytest_gpubench.judge.memory import DONE_AT, GpuMemory, case_blocks, case_views, map_file
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.results.kernels import distinct_names
@@ -58,14 +58,14 @@ class Worker:
     """The state of the process, and an answer to each message."""
 
     runner: Runner
-    opened: Any = None
-    """The memory of the last case."""
 
     def __init__(self, channel: Channel, device: str, memory_bytes: int, threads: int) -> None:
         import torch
 
         torch.set_num_threads(threads)
         self.channel = channel
+        self.opened: list[torch.Tensor] = []
+        """The blocks of memory of the last case."""
         self.device = cpu_device() if device == "cpu" else cuda_device(int(device))
         self.function: Callable[..., Any] = _doubling()
         """A function of ours, until a candidate is loaded or a saved call is taken."""
@@ -100,17 +100,22 @@ class Worker:
             self.function.close()
         self.function = ReplayedCall(Path(path).read_bytes(), self.device)
 
-    def do_case(self, *files: int, structure: Any, layout: Any, outputs: Any, handle: str, blank: bool) -> None:
+    def do_case(
+        self, *files: int, structure: Any, layout: Any, outputs: Any, handles: Sequence[str], blank: bool
+    ) -> None:
         """Map the memory of a case; blank: take a function of ours, before the candidate is loaded."""
         given, like = msgspec.convert(layout, Layout), msgspec.convert(outputs, Layout)
-        size = given.size + like.size
-        if self.gpu is not None and self.opened is not None:
+        sizes = case_blocks(given, like)
+        if self.gpu is None:
+            self.opened = map_file(files[0], sizes)
+        else:
             self.device.synchronize()
-            self.gpu.close(self.opened)
-        memory = map_file(files[0]) if self.gpu is None else self.gpu.open(handle, size + COUNTERS_BYTES)
-        self.opened = memory
-        self.outputs, self.counters = views(memory[given.size :], like)[0], memory.data_ptr() + size
-        sets = [rebuild(structure, each) for each in views(memory, given)]
+            while self.opened:
+                self.gpu.close(self.opened.pop())
+            self.opened += map(self.gpu.open, handles, sizes)
+        found, (self.outputs,), counters = case_views(self.opened, given, like)
+        self.counters = counters.data_ptr()
+        sets = [rebuild(structure, each) for each in found]
         function = _blank(like, self.device) if blank else self.function
         self.runner = Runner(function, sets, self.device, self.set_aside_bytes)
         for each in files:

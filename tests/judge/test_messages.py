@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_gpubench import BadRequest
 from pytest_gpubench.judge.channel import LONGEST_BYTES, Broken, Channel, Closed, Leaf, Reply, decode_reply
-from pytest_gpubench.judge.layout import describe, elements_of, place, rebuild, views
+from pytest_gpubench.judge.layout import describe, elements_of, layout_of, placed, rebuild, views
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -78,8 +78,8 @@ def test_tensors_come_back() -> None:
     given: Any = {"a": [torch.arange(6.0).view(2, 3).t(), torch.ones(3).bool()], "b": (torch.zeros(0), torch.float16)}
     given["gaps"] = torch.arange(1024.0)[::8]
     node, tensors = describe(given, "it")
-    layout = place(tensors, 2)
-    _, second = views(torch.zeros(layout.size, dtype=torch.uint8), layout)
+    layout = layout_of(tensors, 2)
+    _, second = views([torch.zeros(size, dtype=torch.uint8) for size in placed(layout)[0]], layout)
     for one, other in zip(second, tensors, strict=True):
         one.copy_(other)
     found = rebuild(node, second)
@@ -87,6 +87,26 @@ def test_tensors_come_back() -> None:
     assert all(torch.equal(one, other) for one, other in zip(describe(found, "it")[1], tensors, strict=True))
     assert found["b"][1] is torch.float16
     assert math.isnan(rebuild(*describe(math.nan, "it")))
+
+
+@pytest.mark.parametrize(
+    ("mib", "sets", "sizes", "places"),
+    [
+        ((0.5, 1), 1, [2], [(0, 0), (0, 0.5)]),
+        ((1, 0.5), 2, [2, 2], [(0, 0), (0, 1), (1, 0), (1, 1)]),
+        ((1.25, 9), 2, [20, 20], [(0, 0), (0, 1.25), (0, 10.25), (1, 0)]),
+        ((9.75, 10), 1, [20, 10], [(0, 0), (1, 0)]),
+        ((10.25, 0.5), 2, [12, 2, 12], [(0, 0), (1, 0), (2, 0), (1, 0.5)]),
+        ((0,), 1, [2], [(0, 0)]),
+    ],
+)
+def test_tensors_lie_as_torch_lays_them(
+    mib: tuple[float, ...], sets: int, sizes: list[int], places: list[tuple[int, float]]
+) -> None:
+    """Up to 1 MiB, below 10 MiB, and by themselves."""
+    tensors = [torch.empty(int(each * 2**20), dtype=torch.int8, device="meta") for each in mib]
+    expected = [each * 2**20 for each in sizes], [(block, start * 2**20) for block, start in places]
+    assert placed(layout_of(tensors, sets)) == expected
 
 
 @pytest.mark.parametrize(

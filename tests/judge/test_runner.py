@@ -16,7 +16,7 @@ from pytest_gpubench import KernelsDiffer
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import runner as runner_module
 from pytest_gpubench.judge.channel import Channel
-from pytest_gpubench.judge.layout import describe, place
+from pytest_gpubench.judge.layout import describe, layout_of, placed
 from pytest_gpubench.judge.memory import GpuMemory, make_file
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.worker import Worker
@@ -99,10 +99,11 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     return Worker(cast(Channel, None), "cpu", 0, torch.get_num_threads())
 
 
-def begin_case(worker: Worker, handle: str = "") -> None:
-    layout = place([torch.ones(2)], 1)
+def begin_case(worker: Worker, *handles: str) -> None:
+    layout = layout_of([torch.ones(2)])
     given = {"structure": describe(torch.ones(2), "")[0], "layout": layout, "outputs": layout}
-    worker.do_case(*(() if handle else (make_file(2 * layout.size),)), **given, handle=handle, blank=False)
+    files = [] if handles else [make_file(2 * sum(placed(layout)[0]) + 512)]
+    worker.do_case(*files, **given, handles=handles, blank=False)
 
 
 def test_a_process_knows_what_was_set_aside_before_it_ran_a_candidate(worker: Worker) -> None:
@@ -137,9 +138,11 @@ def test_memory_of_a_gpu_is_given_back_before_that_of_the_next_case_is_taken(wor
 
     given = SimpleNamespace(open=open_, close=lambda opened: done.append(("close", memory[opened.data_ptr()])))
     worker.gpu = cast(GpuMemory, given)
-    for handle in ("a", "b"):
-        begin_case(worker, handle)
-    assert done == [("open", "a"), ("close", "a"), ("open", "b")]
+    for handles in ("abc", "def"):
+        begin_case(worker, *handles)
+    assert done == [
+        (act, each) for act, which in (("open", "abc"), ("close", "cba"), ("open", "def")) for each in which
+    ]
 
 
 def test_kernels_are_told_by_names_that_differ(worker: Worker) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_gpubench.replay import comparison
-from pytest_gpubench.replay.call_data import CallData
+from pytest_gpubench.replay.call_data import CallData, Region
 from pytest_gpubench.replay.capture import CapturedCall
 from pytest_gpubench.replay.comparison import ReplayedPair, is_same, refuse_other_inputs, shared_memory
 from pytest_gpubench.replay.reader import NotReplayable
@@ -179,3 +179,14 @@ def test_no_two_regions_of_a_call_use_the_same_memory(on_cpu: OnCpu) -> None:
     *shared, new = shared_memory(twice, data, memory, device)
     assert [each.data_ptr() for each in shared] == [each.data_ptr() for each in memory]
     assert new.data_ptr() not in [each.data_ptr() for each in memory]
+
+
+@pytest.mark.parametrize(("alignment", "spare"), [(1, 0), (2**21, 2**21)])
+def test_memory_is_no_larger_than_its_alignment_takes(
+    monkeypatch: pytest.MonkeyPatch, alignment: int, spare: int
+) -> None:
+    """With more than torch needs for it a chain of kernels took less time than launched as ever."""
+    monkeypatch.setattr("pytest_gpubench.replay.replayed.ALIGNMENTS", {"own": alignment})
+    (memory,) = memory_for([Region(kind="own", bytes=64, misalignment=0)], torch.device("cpu"))
+    assert memory.data_ptr() % alignment == 0
+    assert (memory.nbytes, memory.untyped_storage().nbytes()) == (64, 64 + spare)
