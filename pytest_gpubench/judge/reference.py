@@ -27,6 +27,8 @@ FAIR_SEEDS = (1, 2)
 """The seeds of the inputs by which a spec is found fair: one that is near the edge is always refused, or never."""
 LAPS = 11
 """Calls by two events, of which the median counts."""
+NOOPS = 64
+"""The kernels of a graph by which the time of a launch is measured."""
 
 
 class Reference:
@@ -82,11 +84,22 @@ class Reference:
     @cached_property
     def _events_us(self) -> float:
         """The time that two events add to that of a graph, by one of a kernel that does nothing."""
+        recorded_us = statistics.median(rep.elapsed_us for rep in take_reps_of_noop(self._timer, LAPS))
+        return self._noops_us(1) - recorded_us
+
+    @cached_property
+    def launch_us(self) -> float:
+        """The time that each kernel of a graph takes at least: one that does nothing and waits for the one before."""
+        return (self._noops_us(NOOPS) - self._noops_us(1)) / (NOOPS - 1)
+
+    def _noops_us(self, number: int) -> float:
         from pytest_gpubench.timing.graph import capture
 
-        noop = capture(call_of("noop", self._timer.sentinels.noop), self.device)
-        recorded_us = statistics.median(rep.elapsed_us for rep in take_reps_of_noop(self._timer, LAPS))
-        return self._queued_us(noop.graph.replay) - recorded_us
+        def launch() -> None:
+            for _ in range(number):
+                self._timer.sentinels.noop()
+
+        return self._queued_us(capture(call_of("noop", launch), self.device).graph.replay)
 
     def _queued_us(self, launch: Callable[[], object]) -> float:
         call = call_of("graph", launch)

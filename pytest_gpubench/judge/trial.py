@@ -221,7 +221,8 @@ class Trial:
             self.stopwatch.lap("timing")
             if self.cost is not None:
                 self.candidate.first()
-                witness = Witness(self.candidate, self.ready, self.cost, self.reference.whole_us())
+                times_us = self.reference.whole_us(), self.reference.launch_us
+                witness = Witness(self.candidate, self.ready, self.cost, *times_us)
                 budget_s = WITNESS_BUDGETS * self.rules.budget_s
                 self.found["clock_us"] = witness.time(self.candidate_us, self.launches, self.rules.alpha, budget_s)
                 self.stopwatch.lap("witness")

@@ -187,12 +187,12 @@ def trial_of(candidate_us: float, reference_us: float) -> Trial:
 def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     monkeypatch: pytest.MonkeyPatch, cost: ReplayCost | None
 ) -> None:
-    """It knows the reference's time as one graph, and how often a call launches a kernel."""
+    """It knows the reference's time as one graph, that of a launch, and how often a call launches a kernel."""
     asked: list[object] = []
     found = time_of([11.0])
 
-    def witness(candidate: object, ready: object, cost: object, reference_us: float) -> SimpleNamespace:
-        asked.append(reference_us)
+    def witness(candidate: object, ready: object, cost: object, *times_us: float) -> SimpleNamespace:
+        asked.extend(times_us)
 
         def time(recorded: object, kernels: int, alpha: float, budget_s: float) -> Time:
             asked.append(kernels)
@@ -203,7 +203,9 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     monkeypatch.setattr("pytest_gpubench.judge.trial.Witness", witness)
     ignore = lambda *given, **named: None  # noqa: E731
     launched: list[object] = []
-    reference: Any = SimpleNamespace(begin_case=ignore, launch=launched.append, whole_us=lambda: 5.0, compared=0)
+    reference: Any = SimpleNamespace(
+        begin_case=ignore, launch=launched.append, whole_us=lambda: 5.0, launch_us=1.0, compared=0
+    )
     known: list[object] = []
 
     @contextmanager
@@ -220,7 +222,7 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     trial.candidate_us, trial._sets_for = time_of([10.0] * 8), lambda example: 1
     trial._time, trial._check, trial._find_floor = ignore, ignore, ignore
     judged = trial.judge()
-    assert asked == ([] if cost is None else [5.0, 5])
+    assert asked == ([] if cost is None else [5.0, 1.0, 5])
     assert launched == [b"call" if cost else b""], "both arms are launched alike"
     own = ["tax"] if cost else ()
     assert known == ["alone", own, "not alone"], "a candidate's own process is told nothing of the reference"
