@@ -2,14 +2,13 @@
 
 A *released* call is timed by the referee's clock: its inputs are written when the call before it has ended and its
 output has been copied away, and they replace those of that call. So no two calls can overlap or be one, and none can
-begin early; what ends late is wrong.
+begin early; what ends late is wrong. Its output is fetched when its time is taken: a copy takes as long as strides say.
 """
 
 import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +30,17 @@ from pytest_gpubench.judge.layout import (
     spans_like,
     unfilled,
 )
-from pytest_gpubench.judge.memory import DONE_AT, GpuMemory, case_blocks, case_views, make_file, map_file
+from pytest_gpubench.judge.memory import (
+    COPIED_AT,
+    DONE_AT,
+    FETCHED_AT,
+    RELEASED_AT,
+    GpuMemory,
+    case_blocks,
+    case_views,
+    make_file,
+    map_file,
+)
 from pytest_gpubench.judge.process import STOP_S, Process
 from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.timing.l2flush import make_flush
@@ -41,6 +50,8 @@ if TYPE_CHECKING:
     import torch
 
 POLL_S = 2e-4
+MOST_QUEUED = 64
+"""A queue of the GPU has room for some thousand launches, and each call takes twelve in the referee's."""
 KEPT_SHARE = 8
 """Inputs and outputs that are kept take at most one part in so many of the candidate's memory."""
 
@@ -51,7 +62,7 @@ class Released(NamedTuple):
     call_us: float
     """From its release until it is done, in microseconds, with all that this costs."""
     own_us: float
-    """The time that the referee took before it: to copy the last output, and to write inputs."""
+    """The time that the referee took before it, to write inputs and to flush the cache."""
     output: Any
 
 
@@ -156,9 +167,9 @@ class Candidate:
 
     @property
     def most_together(self) -> int:
-        """The number of calls whose inputs and outputs may be kept at a time."""
+        """The number of calls whose inputs and outputs may be kept, or that may be queued, at a time."""
         size = set_bytes(self.output_layout) + set_bytes(self.layout)
-        return max(1, self.process.memory_bytes // (KEPT_SHARE * size))
+        return min(MOST_QUEUED, max(1, self.process.memory_bytes // (KEPT_SHARE * size)))
 
     def release(self, values: Sequence[Sequence[object]]) -> list[Released]:
         """Call on each of these inputs, one after the other, after a first call.
@@ -168,28 +179,27 @@ class Candidate:
         assert self.gpu is not None, "calls are replayed on a GPU"
         spans = [spans_like(self._example, each) for each in values]
         kept = [unfilled(self.output_layout, self.device.torch_device) for _ in values]
-        clock, copied = [new_event() for _ in range(2 * len(values) + 1)], new_event()
+        clock, copied, at = [[new_event() for _ in range(3)] for _ in values], new_event(), self._counters.data_ptr()
         first = self._counted + 1
         self.process.ask("queue", calls=len(values), first=first)
-        clock[0].record()
-        for number, (inputs, outputs, (begin, end)) in enumerate(
-            zip(spans, kept, zip(clock[1::2], clock[2::2], strict=True), strict=True), start=first
-        ):
+        for number, (inputs, outputs, (free, begin, end)) in enumerate(zip(spans, kept, clock, strict=True), first):
+            free.record()
             copy_elements(self._spans[0], inputs)
             self.flush()
             begin.record()
-            self.gpu.write(self._counters.data_ptr(), number)
-            self.gpu.wait_for(self._counters.data_ptr() + DONE_AT, number)
+            self.gpu.write(at + RELEASED_AT, number)
+            self.gpu.wait_for(at + DONE_AT, number)
             end.record()
+            self.gpu.write(at + FETCHED_AT, number)
+            self.gpu.wait_for(at + COPIED_AT, number)
             copy_elements(outputs, self._outputs)
         copied.record()
         self._counted += len(values)
         with self.process.running():
             self._wait_until(copied)
-        laps_us = [1e3 * one.elapsed_time(other) for one, other in pairwise(clock)]
         return [
-            Released(call_us, own_us, self._rebuilt(outputs))
-            for own_us, call_us, outputs in zip(laps_us[::2], laps_us[1::2], kept, strict=True)
+            Released(1e3 * begin.elapsed_time(end), 1e3 * free.elapsed_time(begin), self._rebuilt(outputs))
+            for (free, begin, end), outputs in zip(clock, kept, strict=True)
         ]
 
     def _wait_until(self, event: Any) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 GRANULE = 2**21
 """CUDA IPC shares whole blocks of 2 MiB: nothing else may lie in the blocks of shared memory."""
 COUNTERS_BYTES = 512
-DONE_AT = 256
-"""The place of the counter of calls that are done, after that of calls that are released."""
+RELEASED_AT, DONE_AT, FETCHED_AT, COPIED_AT = range(0, COUNTERS_BYTES, 128)
+"""The places of the counters of calls that are released and done, and of outputs that are asked for and copied."""
 
 
 def case_blocks(inputs: Layout, outputs: Layout) -> list[int]:

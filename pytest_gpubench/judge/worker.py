@@ -30,7 +30,16 @@ from pytest_gpubench.judge.channel import (
 )
 from pytest_gpubench.judge.isolation import limit_all
 from pytest_gpubench.judge.layout import copy_elements, describe, leaf_of, rebuild, unfilled
-from pytest_gpubench.judge.memory import DONE_AT, GpuMemory, case_blocks, case_views, map_file
+from pytest_gpubench.judge.memory import (
+    COPIED_AT,
+    DONE_AT,
+    FETCHED_AT,
+    RELEASED_AT,
+    GpuMemory,
+    case_blocks,
+    case_views,
+    map_file,
+)
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.results.kernels import distinct_names
@@ -156,15 +165,20 @@ class Worker:
         return Reply(kind="done", samples_us=[rep.elapsed_us for rep in reps], kernels=kernels)
 
     def do_queue(self, calls: int, first: int) -> None:
-        """Queue so many calls, each to begin when the referee has counted up to it, and to be counted when it ends."""
+        """Queue so many calls, each to begin when the referee has counted up to it, and to be counted when it ends.
+
+        Its output is copied when the referee asks for that: what a copy takes depends on the candidate.
+        """
         assert self.gpu is not None, "calls are queued on a GPU"
         function = self.runner.function
         launch = function.whole if isinstance(function, ReplayedCall) else function
         for number in range(first, first + calls):
-            self.gpu.wait_for(self.counters, number)
+            self.gpu.wait_for(self.counters + RELEASED_AT, number)
             _, tensors = describe(launch(*self.runner.sets[0]), "the output")
-            copy_elements(self.outputs, tensors)
             self.gpu.write(self.counters + DONE_AT, number)
+            self.gpu.wait_for(self.counters + FETCHED_AT, number)
+            copy_elements(self.outputs, tensors)
+            self.gpu.write(self.counters + COPIED_AT, number)
 
     def _deliver(self) -> Reply:
         """Copy what a call returned to where the referee reads it, and return the reply that says what it is."""
