@@ -130,8 +130,6 @@ class GraphBuilder(GraphReader):
     def _add_kernel(
         self, place: tuple[Any, ...], kernel: Kernel, values: Sequence[bytes], modules: Modules
     ) -> "tuple[int, _Single]":
-        if kernel.symbol.split() != [kernel.symbol]:
-            raise NotReplayable(f"{kernel.symbol!r:.99} has spaces, as names of records have that are no kernels")
         symbol = ctypes.c_char_p(kernel.symbol.encode(errors="backslashreplace"))
         function = self.made("cuModuleGetFunction", handle(modules[kernel.image]), symbol)
         if [size for _, size in self.layout(function)] != [len(each) for each in values]:
