@@ -116,9 +116,15 @@ class ReplayedCall:
         return output
 
     def _on(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":
+        from pytest_gpubench.replay.replayed import replaying
+
         key = tuple(each.data_ptr() for each in describe(args, "the inputs")[1])
         if key not in self._built:
-            self._built[key] = self._build(args)
+            memory = self._memory_for(args)
+            if self._modules is None:
+                self._modules = self._held.enter_context(self.cuda.loaded(self.data, self.images))
+            replayed = self._held.enter_context(replaying(self.data, self._modules, memory, self.cuda, self.device))
+            self._built[key] = replayed, rebuild(self.node, [tensor for _, tensor in replayed.outputs()])
         return self._built[key]
 
     def close(self) -> None:
@@ -127,15 +133,6 @@ class ReplayedCall:
         self._held.close()
         self._modules = None
         self._memory.clear()
-
-    def _build(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":
-        from pytest_gpubench.replay.replayed import replaying
-
-        memory = self._memory_for(args)
-        if self._modules is None:
-            self._modules = self._held.enter_context(self.cuda.loaded(self.data, self.images))
-        replayed = self._held.enter_context(replaying(self.data, self._modules, memory, self.cuda, self.device))
-        return replayed, rebuild(self.node, [tensor for _, tensor in replayed.outputs()])
 
     def _memory_for(self, args: tuple[object, ...]) -> "Memory":
         import torch
