@@ -118,9 +118,15 @@ class ReplayedCall:
         return output
 
     def _on(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":
+        from pytest_gpubench.replay.replayed import replaying
+
         key = tuple(each.data_ptr() for each in describe(args, "the inputs")[1])
         if key not in self._built:
-            self._built[key] = self._build(args)
+            memory = self._memory_for(args)
+            if self._modules is None:
+                self._modules = self._held.enter_context(self.cuda.loaded(self.data, self.images))
+            replayed = self._held.enter_context(replaying(self.data, self._modules, memory, self.cuda, self.device))
+            self._built[key] = replayed, rebuild(self.node, [tensor for _, tensor in replayed.outputs()])
         return self._built[key]
 
     def close(self) -> None:
@@ -129,15 +135,6 @@ class ReplayedCall:
         self._held.close()
         self._modules = None
         self._memories.clear()
-
-    def _build(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":
-        from pytest_gpubench.replay.replayed import replaying
-
-        memory = self._memory_for(args)
-        if self._modules is None:
-            self._modules = self._held.enter_context(self.cuda.loaded(self.data, self.images))
-        replayed = self._held.enter_context(replaying(self.data, self._modules, memory, self.cuda, self.device))
-        return replayed, rebuild(self.node, [tensor for _, tensor in replayed.outputs()])
 
     def _memory_for(self, args: tuple[object, ...]) -> "Memory":
         from pytest_gpubench.replay.addresses import input_memory

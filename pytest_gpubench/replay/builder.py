@@ -25,7 +25,7 @@ from pytest_gpubench.replay.driver import (
 )
 from pytest_gpubench.replay.memory import with_addresses
 from pytest_gpubench.replay.reader import GraphReader, NotReplayable
-from pytest_gpubench.replay.structures import ATTRIBUTE_BYTES, PORTS_BYTES, PROGRAMMATIC, STRUCTURES
+from pytest_gpubench.replay.structures import ATTRIBUTE_BYTES, PORTS_BYTES, PROGRAMMATIC, REFUSED_ATTRIBUTES, STRUCTURES
 
 V = TypeVar("V", int, bytes)
 Modules = Mapping[str, int]
@@ -69,7 +69,8 @@ class GraphBuilder(GraphReader):
         with ExitStack() as made:
             building = _Building(modules, starts, made)
             whole = self._executable(call.graph, building, held)
-            parts = [self._part(node, building, held) for node in call.graph.nodes] if is_chain(call.graph) else [whole]
+            working = [node for node in call.graph.nodes if node.kind != "empty"]
+            parts = [self._part(node, building, held) for node in working] if is_chain(call.graph) else [whole]
         return Built(parts, whole)
 
     def _executable(self, graph: Graph, building: "_Building", held: ExitStack) -> Launch:
@@ -130,6 +131,8 @@ class GraphBuilder(GraphReader):
     def _add_kernel(
         self, place: tuple[Any, ...], kernel: Kernel, values: Sequence[bytes], modules: Modules
     ) -> "tuple[int, _Single]":
+        for each in kernel.launch_attributes.keys() & REFUSED_ATTRIBUTES:
+            raise NotReplayable(f"the kernel {kernel.symbol} {REFUSED_ATTRIBUTES[each]}")
         symbol = ctypes.c_char_p(kernel.symbol.encode(errors="backslashreplace"))
         function = self.made("cuModuleGetFunction", handle(modules[kernel.image]), symbol)
         if [size for _, size in self.layout(function)] != [len(each) for each in values]:

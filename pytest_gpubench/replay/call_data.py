@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -13,6 +13,8 @@ from pytest_gpubench.results.files import UNREADABLE
 Dim = tuple[int, int, int]
 NodeKind = Literal["kernel", "memcpy", "memset", "empty", "child"]
 RegionKind = Literal["input", "own", "other"]
+Symbol = Annotated[str, msgspec.Meta(pattern=r"^[\w$%.]+\Z")]
+"""A kernel's, as compilers make them: the records of what is no kernel have names with spaces."""
 FORMAT = 1
 """The version of the form below: a new one where readers of the last would misread it."""
 
@@ -30,7 +32,7 @@ class Pointer(msgspec.Struct, frozen=True, array_like=True):
 class Kernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Describe a kernel as it is launched."""
 
-    symbol: str
+    symbol: Symbol
     image: str
     """The SHA-256 of the image of its module."""
     grid: Dim

@@ -27,7 +27,6 @@ from pytest_gpubench.replay.structures import (
     NODE_KINDS,
     PORTS_BYTES,
     STRUCTURES,
-    UNSUPPORTED_ATTRIBUTES,
     UNSUPPORTED_NODES,
     MemcpyParams,
 )
@@ -102,16 +101,13 @@ class GraphReader(Driver):
     def _kernel(self, node: int, image_of: ImageOf) -> Node:
         params, function = self.kernel_params(node)
         symbol = self.symbol(function)
-        launch_attributes = self.launch_attributes(node)
-        for each in launch_attributes.keys() & UNSUPPORTED_ATTRIBUTES:
-            raise NotReplayable(f"the kernel {symbol} {UNSUPPORTED_ATTRIBUTES[each]}")
         kernel = Kernel(
             symbol=symbol,
             image=image_of(function, symbol),
             grid=dim(params.grid),
             block=dim(params.block),
             dynamic_shared_bytes=params.dynamic_shared_bytes,
-            launch_attributes=launch_attributes,
+            launch_attributes=self.launch_attributes(node),
             function_attributes=self.function_attributes(function),
         )
         return Node(kind="kernel", values=self._parameters(params, self.layout(function)), kernel=kernel)

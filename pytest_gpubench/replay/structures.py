@@ -17,7 +17,7 @@ UNSUPPORTED_NODES = {
 """Sentences for kinds of nodes that cannot be replayed."""
 LAUNCH_ATTRIBUTES = range(1, 32)
 """All that a driver may know of a launch: CUDA 13 has named 16."""
-UNSUPPORTED_ATTRIBUTES = {
+REFUSED_ATTRIBUTES = {
     1: "has a window of the L2 cache set aside",
     7: "records an event for programmatic launches",
     12: "records an event when its blocks have begun",
@@ -33,8 +33,8 @@ PORTS_BYTES = 8
 HOST_MEMORY, DEVICE_MEMORY, ARRAY_MEMORY = 1, 2, 3
 MEMORY_TYPE = 2
 """The attribute of a pointer."""
-LAUNCH_BUFFER, LAUNCH_BUFFER_SIZE = 1, 2
-"""The names of what `extra` points to."""
+LAUNCH_BUFFER = 1
+"""The name of what `extra` points to."""
 
 
 class MemsetParams(ctypes.Structure):

@@ -249,12 +249,6 @@ def test_a_call_that_cannot_be_saved_says_why(on_cpu: OnCpu, monkeypatch: pytest
     assert "the images of its kernels were not found" in str(saved_call(runner_of(on_cpu), on_cpu.device))
 
 
-@pytest.mark.parametrize("damage", [lambda saved: saved[:-9], lambda saved: b""])
-def test_what_is_no_call_is_refused(on_cpu: OnCpu, saved: bytes, damage: Callable[[bytes], bytes]) -> None:
-    with pytest.raises((msgspec.DecodeError, BadFile)):
-        ReplayedCall(damage(saved), on_cpu.device)
-
-
 def test_a_call_of_other_inputs_is_refused(on_cpu: OnCpu, saved: bytes) -> None:
     """Its regions are named as inputs that the reference does not have."""
     with pytest.raises(InvalidResult, match=r"the saved call has no input out\[1\]"):

@@ -54,10 +54,11 @@ def test_a_call_survives_as_bytes_with_the_images_and_kernels_of_graphs_in_it() 
 
 
 CUT_OFF = [encode_call(CALL)[:length] for length in (0, 1, 20, -1)]
+NAMED = encode_call(CALL).replace(b"\xa5other", b"\xabStream Sync")
 
 
-@pytest.mark.parametrize("data", [b"\x81\xa5label\xa1\xff", b"\x81\xa1x" + b"\x91" * 100_000, *CUT_OFF])
-def test_no_text_and_what_is_too_deep_or_cut_off_is_refused(data: bytes) -> None:
+@pytest.mark.parametrize("data", [b"\x81\xa5label\xa1\xff", b"\x81\xa1x" + b"\x91" * 100_000, NAMED, *CUT_OFF])
+def test_no_text_and_what_is_too_deep_cut_off_or_named_like_another_record_is_refused(data: bytes) -> None:
     with pytest.raises(BadFile, match="damaged"):
         decode_call(data)
 
