@@ -62,15 +62,21 @@ def _each_once(leaves: Iterable[tuple[str, object]], seen: set[int]) -> Leaves:
 
 
 def reached_in(name: str, holder: object, seen: dict[int, object]) -> Iterator[tuple[str, object]]:
-    """Yield an object and all that it holds, by name, the nearest first; other objects than tensors once."""
-    looked_into = 0
+    """Yield an object and all that it holds, by name, the nearest first; other objects than tensors once.
+
+    Values have names of their own, also under keys of one repr, such as modules, and in a method's function and object.
+    """
+    looked_into, times = 0, Counter[str]()
     waiting: deque[tuple[str, object]] = deque([(name, holder)])
     while waiting and looked_into < MOST_OBJECTS:
         name, value = waiting.popleft()
         if id(value) in seen:
             continue
-        yield name, value
-        if not is_value(value):
+        if is_value(value):
+            yield name + f"#{times[name]}" * (name in times), value
+            times[name] += 1
+        else:
+            yield name, value
             seen[id(value)] = value
             looked_into += 1
             waiting.extend((name + suffix, inner) for suffix, inner in _contents_of(value))
@@ -94,11 +100,7 @@ def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
         yield from _variables_of(value)
     else:
         if isinstance(value, (dict, list, tuple, deque)):
-            times: Counter[str] = Counter()
-            for key, each in list(islice(items_in(value), MOST_ITEMS)):
-                suffix = f"[{repr_of(key)}]"
-                yield suffix + f"#{times[suffix]}" * (suffix in times), each  # keys of one repr, such as modules
-                times[suffix] += 1
+            yield from [(f"[{repr_of(key)}]", each) for key, each in list(islice(items_in(value), MOST_ITEMS))]
         yield from _attributes_of(value)
 
 

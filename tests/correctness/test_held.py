@@ -42,6 +42,11 @@ class Hidden:
         self.__buffer = torch.zeros(3)
 
 
+def step() -> Callable[[], object]:
+    buffer = torch.zeros(3)
+    return types.MethodType(lambda runner: buffer.add_(runner.buffer), Slotted())
+
+
 def optimizer() -> torch.optim.Optimizer:
     weight = torch.ones(2, requires_grad=True)
     weight.grad = torch.ones(2)
@@ -97,6 +102,11 @@ def wrapped() -> Callable[[], torch.Tensor]:
         (Runner(), ["buffer of Runner", "cache['a'][0] of Runner"]),
         (Runner().run, ["buffer of run", "cache['a'][0] of run"]),
         (Slotted(), ["buffer of Slotted"]),
+        (step(), ["buffer of <lambda>", "buffer#1 of <lambda>"]),
+        (
+            SimpleNamespace(keys={torch.nn.ReLU(): torch.ones(1), torch.nn.ReLU(): torch.ones(1)}),
+            ["keys[ReLU()] of SimpleNamespace", "keys[ReLU()]#1 of SimpleNamespace"],
+        ),
         (Hidden(), ["_Hidden__buffer of Hidden"]),
         (lambda ring=deque([X]): ring, ["[0][0] of <lambda>"]),
         (optimizer().step, ["state[0]['momentum_buffer'] of step", "param_groups[0]['params'][0] of step"]),
