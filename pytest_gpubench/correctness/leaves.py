@@ -27,17 +27,21 @@ def is_usual(dtype: torch.dtype) -> bool:
     return dtype_name(dtype) in USUAL
 
 
-def flatten(value: object, name: str = "out") -> Leaves:
+def flatten(value: object, name: str = "out", objects: bool = False) -> Leaves:
     """Return the leaves of a pytree by name: `out`, `out[0]`, `out['loss']`, `out.hidden`.
 
     Dataclasses are flattened by field, nested tensors by row; what is no container is a leaf, None too.
+    objects: True to return containers too that hold more in attributes, as a dataclass may beside its fields.
     """
     inner = children_of(value)
     if inner is None:
         return [(name, value)]
     if len(dict(inner)) < len(inner):  # keys of one repr
         inner = [(f"{suffix}#{place}", child) for place, (suffix, child) in enumerate(inner)]
-    return [leaf for suffix, child in inner for leaf in flatten(child, name + suffix)]
+    inside = [leaf for suffix, child in inner for leaf in flatten(child, name + suffix, objects)]
+    known = {id(child) for _, child in inner}
+    has_more = objects and any(id(each) not in known for each in getattr(value, "__dict__", {}).values())
+    return [(name, value), *inside] if has_more else inside
 
 
 def children_of(value: object) -> list[tuple[str, object]] | None:
@@ -106,7 +110,7 @@ def map_leaves(function: Callable[[object], object], value: object) -> object:
 def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> Leaves:
     """Return the leaves of a call's arguments by name: `args[0]`, `kwargs['out']`."""
     with refusing_cycles("args= or kwargs="):
-        return flatten(tuple(args), "args") + flatten(dict(kwargs or {}), "kwargs")
+        return flatten(tuple(args), "args", True) + flatten(dict(kwargs or {}), "kwargs", True)
 
 
 def tensor_of(leaf: object, to_compare: bool = False) -> torch.Tensor | None:

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
@@ -143,6 +143,16 @@ def cache_of() -> SimpleNamespace:
     return SimpleNamespace(keys=[torch.zeros(4), torch.zeros(4)], length=0)
 
 
+@dataclass
+class Cache:
+    """Has an attribute that is no field."""
+
+    length: int = 0
+
+    def __post_init__(self) -> None:
+        self.keys = cache_of().keys
+
+
 def exchange(x: torch.Tensor, cache: Any) -> torch.Tensor:
     cache.keys[0] = x * 1
     return x * 2
@@ -174,17 +184,6 @@ def work_openly(x: torch.Tensor, layer: Any) -> torch.Tensor:
 
 def work_by_name(x: torch.Tensor, spaces: Any, factor: float = 1.0) -> torch.Tensor:
     spaces["layer._space"] = x + factor
-    return x * 2
-
-
-def by_layer() -> SimpleNamespace:
-    return SimpleNamespace(keys={torch.nn.ReLU(): torch.zeros(4), torch.nn.ReLU(): torch.zeros(4)})
-
-
-def fill_each(x: torch.Tensor, cache: Any, more: float = 0.0) -> torch.Tensor:
-    first, second = cache.keys.values()
-    first.copy_(x + more)
-    second.copy_(x)
     return x * 2
 
 
@@ -225,8 +224,8 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
         (lambda x, layer: x * 2, work_openly, layer_of, ".space: the cand"),
         (work_by_name, work_by_name, dict, None),
         (work_by_name, lambda x, spaces: work_by_name(x, spaces, 2), dict, "['layer._space']: 4 of 4 elements"),
-        (fill_each, fill_each, by_layer, None),
-        (fill_each, lambda x, cache: fill_each(x, cache, 1), by_layer, ".keys[ReLU()]: 4 of 4 elements"),
+        (fill, fill, Cache, None),
+        (fill, lambda x, cache: fill(x + 1, cache) - 2, Cache, ".keys[0]: 4 of 4 elements"),
         (keep, lambda x, layer: keep(keep(x, layer) / 2, layer), layer_of, "._keys[1]: the candidate overwrites it"),
         (train, train, holder_of, None),
         (train, lambda x, holder: x.sum(), holder_of, ".weight.grad: the candidate leaves it"),
