@@ -21,7 +21,7 @@ LIBRARIES = ("torch", "triton", "pytest", "_pytest", "pytest_gpubench")
 """Packages whose objects hold caches, which are not a call's inputs."""
 OF_MODULES = ("_parameters", "_buffers", "_modules")
 """Attributes of a module whose contents are found under better names."""
-CONTAINERS = (OrderedDict, dict, list, deque, set, tuple)
+CONTAINERS = (OrderedDict, dict, list, deque, set, frozenset, tuple)
 SIMPLE = (type(None), int, float, complex, str, bytes)
 
 
@@ -99,8 +99,10 @@ def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
     elif isinstance(value, types.FunctionType):
         yield from _variables_of(value)
     else:
-        if isinstance(value, (dict, list, tuple, deque)):
-            yield from [(f"[{repr_of(key)}]", each) for key, each in list(islice(items_in(value), MOST_ITEMS))]
+        if isinstance(value, CONTAINERS):
+            unordered = SIMPLE if isinstance(value, (set, frozenset)) else ()  # numbers and texts of no fixed place
+            items = [item for item in islice(items_in(value), MOST_ITEMS) if not isinstance(item[1], unordered)]
+            yield from [(f"[{repr_of(key)}]", each) for key, each in items]
         yield from _attributes_of(value)
 
 
@@ -161,14 +163,13 @@ def slots_of(value: object) -> dict[str, Any]:
 
 
 def _variables_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """Yield what a function uses from outside: variables of its closure, defaults, tensors and modules of its file."""
+    """Yield what a function uses: its closure's variables, defaults, attributes, tensors and modules of its file."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with_value = cell != types.CellType()  # one that is not filled yet raises when it is read
         if with_value:
             yield f".{name}", cell.cell_contents
     yield from (("", function.__defaults__ or ()), ("", function.__kwdefaults__ or {}))
-    if (wrapped := getattr(function, "__wrapped__", None)) is not None:
-        yield "", wrapped
+    yield from [("" if name == "__wrapped__" else f".{name}", each) for name, each in vars(function).items()]
     for name in function.__code__.co_names:
         if isinstance(found := function.__globals__.get(name), (torch.Tensor, torch.nn.Module)):
             yield f".{name}", found

@@ -77,6 +77,13 @@ def closure() -> Callable[[], torch.Tensor]:
     return lambda: inner() + pair[0]
 
 
+def scale() -> float:
+    return 2.0
+
+
+vars(scale)["cache"] = [X]
+
+
 def wrapped() -> Callable[[], torch.Tensor]:
     y = torch.ones(1)
 
@@ -109,8 +116,10 @@ def wrapped() -> Callable[[], torch.Tensor]:
         ),
         (Hidden(), ["_Hidden__buffer of Hidden"]),
         (lambda ring=deque([X]): ring, ["[0][0] of <lambda>"]),
+        (lambda seen={X}: seen, ["[0][0] of <lambda>"]),
         (optimizer().step, ["state[0]['momentum_buffer'] of step", "param_groups[0]['params'][0] of step"]),
         (wrapped(), ["y of closure"]),
+        (scale, ["cache[0] of scale"]),
         (
             lambda attention=ATTENTION: attention,
             ["[0].inner.0.TABLE of <lambda>", "[0].keys of <lambda>", "[0].state.values[0] of <lambda>"],
