@@ -109,10 +109,9 @@ def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
 def _attributes_of(value: Any) -> Iterator[tuple[str, object]]:
     """Yield the attributes of an object of the user's."""
     if is_of_user(value):
-        own = attributes_in(value) or {}
+        own = {**(attributes_in(value) or {}), **slots_in(value)}
         names = [name for name in own if name not in OF_MODULES and not is_computed(type(value), name)]
         yield from [(f".{name}", own[name]) for name in names]
-        yield from [(f".{name}", each) for name, each in slots_in(value).items()]
 
 
 def is_of_user(value: object) -> bool:

@@ -77,13 +77,6 @@ def closure() -> Callable[[], torch.Tensor]:
     return lambda: inner() + pair[0]
 
 
-def scale() -> float:
-    return 2.0
-
-
-vars(scale)["cache"] = [X]
-
-
 def wrapped() -> Callable[[], torch.Tensor]:
     y = torch.ones(1)
 
@@ -91,6 +84,7 @@ def wrapped() -> Callable[[], torch.Tensor]:
     def outer(f: object = None) -> torch.Tensor:
         return y
 
+    vars(outer)["cache"] = [X]
     return outer
 
 
@@ -110,16 +104,11 @@ def wrapped() -> Callable[[], torch.Tensor]:
         (Runner().run, ["buffer of run", "cache['a'][0] of run"]),
         (Slotted(), ["buffer of Slotted"]),
         (step(), ["buffer of <lambda>", "buffer#1 of <lambda>"]),
-        (
-            SimpleNamespace(keys={torch.nn.ReLU(): torch.ones(1), torch.nn.ReLU(): torch.ones(1)}),
-            ["keys[ReLU()] of SimpleNamespace", "keys[ReLU()]#1 of SimpleNamespace"],
-        ),
         (Hidden(), ["_Hidden__buffer of Hidden"]),
         (lambda ring=deque([X]): ring, ["[0][0] of <lambda>"]),
         (lambda seen={X}: seen, ["[0][0] of <lambda>"]),
         (optimizer().step, ["state[0]['momentum_buffer'] of step", "param_groups[0]['params'][0] of step"]),
-        (wrapped(), ["y of closure"]),
-        (scale, ["cache[0] of scale"]),
+        (wrapped(), ["y of closure", "cache[0] of closure"]),
         (
             lambda attention=ATTENTION: attention,
             ["[0].inner.0.TABLE of <lambda>", "[0].keys of <lambda>", "[0].state.values[0] of <lambda>"],
