@@ -13,7 +13,7 @@ from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
 from pytest_gpubench.bench.candidates import Function
 from pytest_gpubench.bench.output_memory import REFERENCE, OutputMemory
 from pytest_gpubench.bench.output_rules import refuse_opaque, refuse_strange_tensors, unrepeatable, work_left
-from pytest_gpubench.bench.ran import Ran, difference_of_changed, input_gradients, with_changed, with_own_containers
+from pytest_gpubench.bench.ran import Ran, difference_of_changed, input_gradients, with_own_containers
 from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
 from pytest_gpubench.bench.unread import rerun_where_results_were_there
 from pytest_gpubench.correctness import (
@@ -236,9 +236,8 @@ class Agreement:
 
     def with_changed(self, outputs: object, expected: Ran) -> object:
         """Return outputs of a call just made, with the arguments that the reference changes."""
-        if self.memory is None or not expected.changed:
-            return outputs
-        return with_changed(outputs, self.memory.contents(expected.changed), expected.changed)
+        inputs = {} if self.memory is None else self.memory.contents(expected.changed)
+        return replace(expected, outputs=outputs, inputs=inputs).results
 
     def look(self, who: str) -> tuple[str, ...]:
         """Return the names of the arguments that the last call changed; raise UnfairComparison for one it moved."""

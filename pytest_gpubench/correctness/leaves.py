@@ -140,18 +140,13 @@ def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, torch.Te
     ]
 
 
-def _is_one_component(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is a component of its own; False says nothing, but takes longer."""
-    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and is_usual(tensor.dtype)
-
-
 def components(name: str, tensor: torch.Tensor, in_place: bool = False) -> list[tuple[str, torch.Tensor]]:
     """Return the dense tensors that a tensor consists of: itself, those that it wraps, or a sparse one's parts.
 
     in_place: True for those in its own memory, which may hold no plain numbers.
     """
-    if _is_one_component(tensor):
-        return [(name, tensor)]
+    if type(tensor) is torch.Tensor and tensor.layout is torch.strided and is_usual(tensor.dtype):
+        return [(name, tensor)]  # as most are: the rest takes longer to tell
     if wraps_tensors(tensor):
         inner = [(f"{name}.{each}", getattr(tensor, each)) for each in tensor.__tensor_flatten__()[0]]  # type: ignore[attr-defined]
         tensors = [(each, one) for each, one in inner if isinstance(one, torch.Tensor)]  # some name a mesh too

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
@@ -246,15 +247,10 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
         (drop, zero, sparse_with_gradient, ".weight.grad: the reference leaves nothing"),
         (drop, lambda x, holder: x * 2, lambda: holder_of(X + 1), ".weight.grad: the reference leaves nothing"),
         (lambda x, holder: x * 2, drop, lambda: holder_of(X + 1), ".weight.grad: the candidate leaves nothing"),
-        (train_sparse, lambda x, holder: train_sparse(x, holder, True), sparse_of, None),
-        (train_sparse, lambda x, holder: train_sparse(x, holder, factor=2.0), sparse_of, ".weight.grad.values(): "),
+        (train_sparse, partial(train_sparse, coalesce=True), sparse_of, None),
+        (train_sparse, partial(train_sparse, factor=2.0), sparse_of, ".weight.grad.values(): "),
         (train_sparse, train_sparse, sparse_with_gradient, None),
-        (
-            train_sparse,
-            lambda x, holder: train_sparse(x, holder, factor=2.0),
-            sparse_with_gradient,
-            ".weight.grad.values(): 4 of 4 elements",
-        ),
+        (train_sparse, partial(train_sparse, factor=2.0), sparse_with_gradient, ".weight.grad.values(): 4 of 4 elem"),
         (lambda x, y: x * 2, write_sparse, X.to_sparse, ".values(): the candidate overwrites it"),
     ],
 )

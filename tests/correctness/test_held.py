@@ -42,11 +42,6 @@ class Hidden:
         self.__buffer = torch.zeros(3)
 
 
-def step() -> Callable[[], object]:
-    buffer = torch.zeros(3)
-    return types.MethodType(lambda runner: buffer.add_(runner.buffer), Slotted())
-
-
 def optimizer() -> torch.optim.Optimizer:
     weight = torch.ones(2, requires_grad=True)
     weight.grad = torch.ones(2)
@@ -103,7 +98,7 @@ def wrapped() -> Callable[[], torch.Tensor]:
         (Runner(), ["buffer of Runner", "cache['a'][0] of Runner"]),
         (Runner().run, ["buffer of run", "cache['a'][0] of run"]),
         (Slotted(), ["buffer of Slotted"]),
-        (step(), ["buffer of <lambda>", "buffer#1 of <lambda>"]),
+        (functools.partial(lambda x=ATTENTION.keys: x, X), ["[0] of partial", "[0]#1 of partial"]),
         (Hidden(), ["_Hidden__buffer of Hidden"]),
         (lambda ring=deque([X]): ring, ["[0][0] of <lambda>"]),
         (lambda seen={X}: seen, ["[0][0] of <lambda>"]),
