@@ -31,7 +31,7 @@ def flatten(value: object, name: str = "out", objects: bool = False) -> Leaves:
     """Return the leaves of a pytree by name: `out`, `out[0]`, `out['loss']`, `out.hidden`.
 
     Dataclasses are flattened by field, nested tensors by row; what is no container is a leaf, None too.
-    objects: True to return containers too that hold more in attributes, as a dataclass may beside its fields.
+    objects: True to return dataclasses too that have other attributes than their fields.
     """
     inner = children_of(value)
     if inner is None:
@@ -39,8 +39,7 @@ def flatten(value: object, name: str = "out", objects: bool = False) -> Leaves:
     if len(dict(inner)) < len(inner):  # keys of one repr
         inner = [(f"{suffix}#{place}", child) for place, (suffix, child) in enumerate(inner)]
     inside = [leaf for suffix, child in inner for leaf in flatten(child, name + suffix, objects)]
-    known = {id(child) for _, child in inner}
-    has_more = objects and any(id(each) not in known for each in getattr(value, "__dict__", {}).values())
+    has_more = objects and _is_plain_dataclass(value) and not {*getattr(value, "__dict__", ())} <= {*_fields_of(value)}
     return [(name, value), *inside] if has_more else inside
 
 
