@@ -119,7 +119,8 @@ class Agreement:
         """Raise UnfairComparison if one number would pass for every output; add a remark if it would for some."""
         if self.golden is not None:
             return
-        extents = list(extents_of(expected.results, self.tolerance))
+        results = {"out": expected.outputs, **{name: expected.inputs[name] for name in expected.changed}}
+        extents = [each for name, leaf in results.items() for each in extents_of(leaf, self.tolerance, name)]
         flat = [each.sentence for each in extents if each.is_flat]
         if flat and all(each.is_flat or (each.is_constant and each.allows_zeros) for each in extents):
             raise UnfairComparison(
