@@ -21,7 +21,7 @@ LIBRARIES = ("torch", "triton", "pytest", "_pytest", "pytest_gpubench")
 """Packages whose objects hold caches, which are not a call's inputs."""
 OF_MODULES = ("_parameters", "_buffers", "_modules")
 """Attributes of a module whose contents are found under better names."""
-CONTAINERS = (OrderedDict, dict, list, deque, set, frozenset, tuple)
+CONTAINERS = (OrderedDict, dict, list, deque, set, tuple)
 SIMPLE = (type(None), int, float, complex, str, bytes)
 
 
@@ -99,10 +99,8 @@ def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
     elif isinstance(value, types.FunctionType):
         yield from _variables_of(value)
     else:
-        if isinstance(value, CONTAINERS):
-            unordered = SIMPLE if isinstance(value, (set, frozenset)) else ()  # numbers and texts of no fixed place
-            items = [item for item in islice(items_in(value), MOST_ITEMS) if not isinstance(item[1], unordered)]
-            yield from [(f"[{repr_of(key)}]", each) for key, each in items]
+        if isinstance(value, (dict, list, tuple, deque)):
+            yield from [(f"[{repr_of(key)}]", each) for key, each in list(islice(items_in(value), MOST_ITEMS))]
         yield from _attributes_of(value)
 
 

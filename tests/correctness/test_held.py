@@ -101,7 +101,6 @@ def wrapped() -> Callable[[], torch.Tensor]:
         (functools.partial(lambda x=ATTENTION.keys: x, X), ["[0] of partial", "[0]#1 of partial"]),
         (Hidden(), ["_Hidden__buffer of Hidden"]),
         (lambda ring=deque([X]): ring, ["[0][0] of <lambda>"]),
-        (lambda seen={X}: seen, ["[0][0] of <lambda>"]),
         (optimizer().step, ["state[0]['momentum_buffer'] of step", "param_groups[0]['params'][0] of step"]),
         (wrapped(), ["y of closure", "cache[0] of closure"]),
         (
