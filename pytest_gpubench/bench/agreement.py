@@ -235,11 +235,6 @@ class Agreement:
         changed = by_name(with_gradients(inputs_of(args, kwargs))) if expected.changed else {}
         return Ran(outputs, gradients, {name: changed[name] for name in expected.changed if name in changed})
 
-    def with_changed(self, outputs: object, expected: Ran) -> object:
-        """Return outputs of a call just made, with the arguments that the reference changes."""
-        inputs = {} if self.memory is None else self.memory.contents(expected.changed)
-        return replace(expected, outputs=outputs, inputs=inputs).results
-
     def look(self, who: str) -> tuple[str, ...]:
         """Return the names of the arguments that the last call changed; raise UnfairComparison for one it moved."""
         if self.memory is None or self.variation.way != "as given":
