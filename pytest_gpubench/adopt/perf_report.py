@@ -111,7 +111,8 @@ class ReportCase:
             functions = {name: timed[name].function for name in compared}
             setups = [each.setup for each in timed.values() if each.setup is not None]
             setup = (lambda: [each() for each in setups] and None) if setups else None
-            bench.compare(functions, timed[reference].function, names=(reference,), setup=setup, **keywords)
+            keywords |= {"names": (reference,), "vary": False}  # closures hold all inputs
+            bench.compare(functions, timed[reference].function, setup=setup, **keywords)
 
 
 @contextmanager

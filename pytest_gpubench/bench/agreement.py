@@ -13,7 +13,7 @@ from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
 from pytest_gpubench.bench.candidates import Function
 from pytest_gpubench.bench.output_memory import REFERENCE, OutputMemory
 from pytest_gpubench.bench.output_rules import refuse_opaque, refuse_strange_tensors, unrepeatable, work_left
-from pytest_gpubench.bench.ran import Ran, difference_of_changed, input_gradients, with_changed, with_own_containers
+from pytest_gpubench.bench.ran import Ran, difference_of_changed, input_gradients, with_own_containers
 from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
 from pytest_gpubench.bench.unread import rerun_where_results_were_there
 from pytest_gpubench.correctness import (
@@ -119,7 +119,8 @@ class Agreement:
         """Raise UnfairComparison if one number would pass for every output; add a remark if it would for some."""
         if self.golden is not None:
             return
-        extents = list(extents_of(expected.results, self.tolerance))
+        results = {"out": expected.outputs, **{name: expected.inputs[name] for name in expected.changed}}
+        extents = [each for name, leaf in results.items() for each in extents_of(leaf, self.tolerance, name)]
         flat = [each.sentence for each in extents if each.is_flat]
         if flat and all(each.is_flat or (each.is_constant and each.allows_zeros) for each in extents):
             raise UnfairComparison(
@@ -233,12 +234,6 @@ class Agreement:
             gradients = self._gradients(outputs, args, kwargs, expected.outputs) if expected.gradients else {}
         changed = by_name(with_gradients(inputs_of(args, kwargs))) if expected.changed else {}
         return Ran(outputs, gradients, {name: changed[name] for name in expected.changed if name in changed})
-
-    def with_changed(self, outputs: object, expected: Ran) -> object:
-        """Return outputs of a call just made, with the arguments that the reference changes."""
-        if self.memory is None or not expected.changed:
-            return outputs
-        return with_changed(outputs, self.memory.contents(expected.changed), expected.changed)
 
     def look(self, who: str) -> tuple[str, ...]:
         """Return the names of the arguments that the last call changed; raise UnfairComparison for one it moved."""

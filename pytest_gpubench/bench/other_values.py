@@ -6,7 +6,7 @@ what it computed for the others, wherever it keeps that: no candidate can find i
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.output_rules import is_finite
@@ -58,7 +58,9 @@ class OtherValues:
         try:
             agreement.vary(way)
             args, kwargs = agreement.fresh()
-            return self._tell(agreement.with_changed(agreement.reference(*args, **kwargs), self.expected))
+            outputs = agreement.reference(*args, **kwargs)
+            inputs = {} if agreement.memory is None else agreement.memory.contents(self.expected.changed)
+            return self._tell(replace(self.expected, outputs=outputs, inputs=inputs).results)
         except Exception:  # it may refuse these values
             return False
         finally:

@@ -48,7 +48,7 @@ class Ran:
     @property
     def results(self) -> object:
         """All that it computed: its outputs, and the arguments that it changed."""
-        return with_changed(self.outputs, self.inputs, self.changed)
+        return (self.outputs, {name: self.inputs[name] for name in self.changed}) if self.changed else self.outputs
 
     def lets_add(self, name: str, given: Mapping[str, object]) -> bool:
         """Tell whether another call may leave something where its arguments had nothing, such as a workspace.
@@ -59,11 +59,6 @@ class Ran:
         if private is None or given.get(name) is not None:
             return False
         return not any(covers(private[0], each) for each in self.changed)
-
-
-def with_changed(outputs: object, inputs: Mapping[str, object], changed: Sequence[str]) -> object:
-    """Return outputs, with the arguments that were changed where there are any."""
-    return (outputs, {name: inputs[name] for name in changed}) if changed else outputs
 
 
 def with_own_containers(outputs: object) -> object:

@@ -24,11 +24,9 @@ def add_trust_calls(parser: Options) -> None:
 
 def add_storage(parser: Options) -> None:
     """Add the folder of saved runs, and the device whose runs are meant."""
-    builtin = Settings.storage
-    default = os.environ.get(environment_name("storage")) or builtin
-    parser.add_argument(
-        "--storage", metavar="FOLDER", default=default, help=f"where runs are saved (default: {builtin})"
-    )
+    default = os.environ.get(environment_name("storage")) or Settings.storage
+    help = f"where runs are saved (default: $GPU_BENCH_STORAGE, or {Settings.storage})"
+    parser.add_argument("--storage", metavar="FOLDER", default=default, help=help)
     parser.add_argument("--device", metavar="NAME", help="only runs on devices with this in their name: h200")
 
 

@@ -31,7 +31,7 @@ def read_each(found: Iterable[Stored], errors: list[str]) -> Iterator[tuple[Stor
 
 def nothing_saved(arguments: argparse.Namespace) -> str:
     """Return the sentence for an empty storage."""
-    return f"{arguments.storage}: there are no saved runs; pytest --gpu-bench-save=NAME saves one"
+    return f"{arguments.storage}: there are no saved runs; pytest --gpu-bench-save=NAME saves one; see --storage too"
 
 
 def find_baselines(which: str, arguments: argparse.Namespace, errors: list[str]) -> dict[Path, list[SavedRun]]:

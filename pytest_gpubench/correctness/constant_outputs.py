@@ -55,9 +55,9 @@ class Extent:
         )
 
 
-def extents_of(outputs: object, tolerance: Tolerance) -> Iterator[Extent]:
-    """Yield the extent of each floating-point output that is finite and not empty, and of each integer one."""
-    for name, leaf in flatten(outputs):
+def extents_of(outputs: object, tolerance: Tolerance, of: str = "out") -> Iterator[Extent]:
+    """Yield the extent of each finite floating-point and each integer part of outputs that have this name."""
+    for name, leaf in flatten(outputs, of):
         whole = tensor_of(leaf, to_compare=True)
         if isinstance(leaf, float):
             yield Extent(name, leaf, leaf, *tolerance.of(torch.float64))

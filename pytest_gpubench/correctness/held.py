@@ -62,15 +62,21 @@ def _each_once(leaves: Iterable[tuple[str, object]], seen: set[int]) -> Leaves:
 
 
 def reached_in(name: str, holder: object, seen: dict[int, object]) -> Iterator[tuple[str, object]]:
-    """Yield an object and all that it holds, by name, the nearest first; other objects than tensors once."""
-    looked_into = 0
+    """Yield an object and all that it holds, by name, the nearest first; other objects than tensors once.
+
+    Values have names of their own, also under keys of one repr, such as modules, and in a method's function and object.
+    """
+    looked_into, times = 0, Counter[str]()
     waiting: deque[tuple[str, object]] = deque([(name, holder)])
     while waiting and looked_into < MOST_OBJECTS:
         name, value = waiting.popleft()
         if id(value) in seen:
             continue
-        yield name, value
-        if not is_value(value):
+        if is_value(value):
+            yield name + f"#{times[name]}" * (name in times), value
+            times[name] += 1
+        else:
+            yield name, value
             seen[id(value)] = value
             looked_into += 1
             waiting.extend((name + suffix, inner) for suffix, inner in _contents_of(value))
@@ -94,21 +100,16 @@ def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
         yield from _variables_of(value)
     else:
         if isinstance(value, (dict, list, tuple, deque)):
-            times: Counter[str] = Counter()
-            for key, each in list(islice(items_in(value), MOST_ITEMS)):
-                suffix = f"[{repr_of(key)}]"
-                yield suffix + f"#{times[suffix]}" * (suffix in times), each  # keys of one repr, such as modules
-                times[suffix] += 1
+            yield from [(f"[{repr_of(key)}]", each) for key, each in list(islice(items_in(value), MOST_ITEMS))]
         yield from _attributes_of(value)
 
 
 def _attributes_of(value: Any) -> Iterator[tuple[str, object]]:
     """Yield the attributes of an object of the user's."""
     if is_of_user(value):
-        own = attributes_in(value) or {}
+        own = {**(attributes_in(value) or {}), **slots_in(value)}
         names = [name for name in own if name not in OF_MODULES and not is_computed(type(value), name)]
         yield from [(f".{name}", own[name]) for name in names]
-        yield from [(f".{name}", each) for name, each in slots_in(value).items()]
 
 
 def is_of_user(value: object) -> bool:
@@ -159,14 +160,13 @@ def slots_of(value: object) -> dict[str, Any]:
 
 
 def _variables_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """Yield what a function uses from outside: variables of its closure, defaults, tensors and modules of its file."""
+    """Yield what a function uses: its closure's variables, defaults, attributes, tensors and modules of its file."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with_value = cell != types.CellType()  # one that is not filled yet raises when it is read
         if with_value:
             yield f".{name}", cell.cell_contents
     yield from (("", function.__defaults__ or ()), ("", function.__kwdefaults__ or {}))
-    if (wrapped := getattr(function, "__wrapped__", None)) is not None:
-        yield "", wrapped
+    yield from [("" if name == "__wrapped__" else f".{name}", each) for name, each in vars(function).items()]
     for name in function.__code__.co_names:
         if isinstance(found := function.__globals__.get(name), (torch.Tensor, torch.nn.Module)):
             yield f".{name}", found

@@ -27,17 +27,20 @@ def is_usual(dtype: torch.dtype) -> bool:
     return dtype_name(dtype) in USUAL
 
 
-def flatten(value: object, name: str = "out") -> Leaves:
+def flatten(value: object, name: str = "out", objects: bool = False) -> Leaves:
     """Return the leaves of a pytree by name: `out`, `out[0]`, `out['loss']`, `out.hidden`.
 
     Dataclasses are flattened by field, nested tensors by row; what is no container is a leaf, None too.
+    objects: True to return dataclasses too that have other attributes than their fields.
     """
     inner = children_of(value)
     if inner is None:
         return [(name, value)]
     if len(dict(inner)) < len(inner):  # keys of one repr
         inner = [(f"{suffix}#{place}", child) for place, (suffix, child) in enumerate(inner)]
-    return [leaf for suffix, child in inner for leaf in flatten(child, name + suffix)]
+    inside = [leaf for suffix, child in inner for leaf in flatten(child, name + suffix, objects)]
+    has_more = objects and _is_plain_dataclass(value) and not {*getattr(value, "__dict__", ())} <= {*_fields_of(value)}
+    return [(name, value), *inside] if has_more else inside
 
 
 def children_of(value: object) -> list[tuple[str, object]] | None:
@@ -106,7 +109,7 @@ def map_leaves(function: Callable[[object], object], value: object) -> object:
 def inputs_of(args: Sequence[object], kwargs: Mapping[str, object] | None) -> Leaves:
     """Return the leaves of a call's arguments by name: `args[0]`, `kwargs['out']`."""
     with refusing_cycles("args= or kwargs="):
-        return flatten(tuple(args), "args") + flatten(dict(kwargs or {}), "kwargs")
+        return flatten(tuple(args), "args", True) + flatten(dict(kwargs or {}), "kwargs", True)
 
 
 def tensor_of(leaf: object, to_compare: bool = False) -> torch.Tensor | None:
@@ -136,18 +139,13 @@ def tensors_of(leaves: Sequence[tuple[str, object]]) -> list[tuple[str, torch.Te
     ]
 
 
-def _is_one_component(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is a component of its own; False says nothing, but takes longer."""
-    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and is_usual(tensor.dtype)
-
-
 def components(name: str, tensor: torch.Tensor, in_place: bool = False) -> list[tuple[str, torch.Tensor]]:
     """Return the dense tensors that a tensor consists of: itself, those that it wraps, or a sparse one's parts.
 
     in_place: True for those in its own memory, which may hold no plain numbers.
     """
-    if _is_one_component(tensor):
-        return [(name, tensor)]
+    if type(tensor) is torch.Tensor and tensor.layout is torch.strided and is_usual(tensor.dtype):
+        return [(name, tensor)]  # as most are: the rest takes longer to tell
     if wraps_tensors(tensor):
         inner = [(f"{name}.{each}", getattr(tensor, each)) for each in tensor.__tensor_flatten__()[0]]  # type: ignore[attr-defined]
         tensors = [(each, one) for each, one in inner if isinstance(one, torch.Tensor)]  # some name a mesh too

@@ -13,10 +13,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
+from pytest_gpubench.stats.summary import LEAST_OF_USE
+
 LEAST_TO_TELL = 32
 """Fewer samples count as independent: their correlation cannot be told from chance."""
-LEAST_OF_USE = 4
-"""Fewer independent samples decide nothing, so they are not counted further."""
 DRIFT_ERRORS = 2.5
 """By chance one measurement in 80 has a drift of so many standard errors, and takes more reps."""
 MEDIAN_CAUTION = 3.0

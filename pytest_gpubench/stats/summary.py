@@ -66,6 +66,8 @@ SAME_TICK_US = 2.5e-3
 """Readings of one tick of a clock are closer: the profiler rounds to nanoseconds, and they differ by up to 2."""
 LEAST_FOR_STD = 10
 """The fewest samples that give the standard deviation an interval."""
+LEAST_OF_USE = 4
+"""Fewer independent samples decide nothing, so they are not counted further."""
 
 
 class Interval(NamedTuple):
@@ -154,8 +156,8 @@ def std_interval(samples: Sequence[float], alpha: float, independent: int | None
 
     independent: how many independent samples these are worth (`independent_for`); None is all of them. The interval is
     that of so many: modes that change slowly have a share in the samples by chance, and with it their kurtosis. Of ten
-    or more samples that are worth fewer it begins at 0 and ends where that of ten does: they never show that the
-    deviation is large, and do show where it is much smaller than a limit.
+    or more samples that are worth four to nine it begins at 0 and ends where that of ten does: they never show that the
+    deviation is large, and do show where it is much smaller than a limit. Those worth fewer may lie in one slow swing.
 
     The upper end is D. G. Bonett's (Approximate confidence interval for standard deviation of nonnormal distributions,
     Computational Statistics & Data Analysis 50, 2006): a normal interval on ln(variance) whose width comes from the
@@ -164,7 +166,7 @@ def std_interval(samples: Sequence[float], alpha: float, independent: int | None
     quantile, that is at most 1.3 times. Samples that are all equal give (0, 0).
     """
     total = len(samples)
-    if total < LEAST_FOR_STD:
+    if total < LEAST_FOR_STD or (independent is not None and independent < LEAST_OF_USE):
         return None
     count = total if independent is None else max(independent, LEAST_FOR_STD)
     mean = statistics.fmean(samples)

@@ -66,7 +66,7 @@ def test_runs_are_listed_oldest_first_or_those_of_a_device(command: Command, mon
 def test_nothing_saved_is_said(command: Command) -> None:
     status, out, _ = command("list")
     assert status == 0
-    assert out == ".gpu_benchmarks: there are no saved runs; pytest --gpu-bench-save=NAME saves one\n"
+    assert out.endswith(": there are no saved runs; pytest --gpu-bench-save=NAME saves one; see --storage too\n")
 
 
 @pytest.mark.parametrize("words", [("list",), ("history", "test_plain")])

@@ -79,6 +79,7 @@ def wrapped() -> Callable[[], torch.Tensor]:
     def outer(f: object = None) -> torch.Tensor:
         return y
 
+    vars(outer)["cache"] = [X]
     return outer
 
 
@@ -97,10 +98,11 @@ def wrapped() -> Callable[[], torch.Tensor]:
         (Runner(), ["buffer of Runner", "cache['a'][0] of Runner"]),
         (Runner().run, ["buffer of run", "cache['a'][0] of run"]),
         (Slotted(), ["buffer of Slotted"]),
+        (functools.partial(lambda x=ATTENTION.keys: x, X), ["[0] of partial", "[0]#1 of partial"]),
         (Hidden(), ["_Hidden__buffer of Hidden"]),
         (lambda ring=deque([X]): ring, ["[0][0] of <lambda>"]),
         (optimizer().step, ["state[0]['momentum_buffer'] of step", "param_groups[0]['params'][0] of step"]),
-        (wrapped(), ["y of closure"]),
+        (wrapped(), ["y of closure", "cache[0] of closure"]),
         (
             lambda attention=ATTENTION: attention,
             ["[0].inner.0.TABLE of <lambda>", "[0].keys of <lambda>", "[0].state.values[0] of <lambda>"],

@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 from pytest_gpubench.judge.spec import read_spec
+from pytest_gpubench.judge.spec.own_files import OwnFiles
 
 SPEC = """
 import sys
@@ -78,7 +79,8 @@ def test_a_spec_is_read_again_with_its_modules(tmp_path: Path, edited: str) -> N
 
 
 def test_what_is_installed_in_the_folder_is_shared(tmp_path: Path) -> None:
-    """As in a virtual environment, which may be imported but once."""
+    """As in a virtual environment, which may be imported but once; and Python's own modules."""
+    assert not OwnFiles(Path("/")).holds(os.__file__)
     packages = tmp_path / "lib" / "site-packages"
     packages.mkdir(parents=True)
     (packages / "gpu_bench_installed.py").write_text("")

@@ -9,7 +9,6 @@ import torch
 from pytest_gpubench import BadFile, BadRequest
 from pytest_gpubench.correctness import compare_outputs
 from pytest_gpubench.judge.spec import Spec, read_spec
-from pytest_gpubench.judge.spec.own_files import OwnFiles
 from pytest_gpubench.verdict.limits import Limits
 from tests.judge.problems import PROBLEMS, Problem
 
@@ -89,14 +88,6 @@ def test_an_initial_argument_of_a_module_beside_it_is_refused(tmp_path: Path) ->
     path, _ = problem.write(tmp_path)
     with pytest.raises(BadRequest, match=r"returns Sizes of sizes_beside\.py, which the candidate's process cannot"):
         read_spec(path)
-
-
-def test_an_initial_tensor_is_sent_where_python_lies_below_the_problem(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(OwnFiles, "holds", lambda self, place: True)
-    problem = Problem("Weights.", "", "torch.rand(4)", "x", parameters=", weights", initial="torch.ones(4)")
-    assert len(read_spec(problem.write(tmp_path)[0]).cases) == 1
 
 
 def test_a_candidate_without_modelnew_is_refused(tmp_path: Path) -> None:

@@ -140,6 +140,11 @@ def test_the_reference_is_the_first_that_is_called_so_or_the_first(run_script: R
     assert [record.warnings for record in run.records] == [()] * len(REFERENCES)
 
 
+def test_nobody_is_asked_to_give_arguments_that_scripts_cannot_give(run_script: RunScript) -> None:
+    run = run_script(SOFTMAX, "--gpu-bench-timer=wall", "--gpu-bench-cache=hot", "--gpu-bench-reps=2")
+    assert [record.warnings for record in run.records] == [(), ()]
+
+
 LIMITED = [
     (["fast", "torch"], "min_speedup=1.9", "passed", ""),
     (["fast", "torch"], "min_speedup=2.1", "failed", "fast is not fast enough against torch"),

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -82,9 +83,10 @@ class OwnFiles(MetaPathFinder):
         return found
 
     def holds(self, place: str) -> bool:
-        """Tell whether a file or folder lies in the spec's folder, and is not installed there."""
+        """Tell whether a file or folder lies in the spec's folder, and is neither installed there nor Python's own."""
         inner = Path(place).resolve()
-        return inner.is_relative_to(self._folder) and INSTALLED.isdisjoint(inner.relative_to(self._folder).parts)
+        below = inner.relative_to(self._folder).parts if inner.is_relative_to(self._folder) else INSTALLED
+        return INSTALLED.isdisjoint(below) and not inner.is_relative_to(Path(os.__file__).resolve().parent)
 
 
 def digest_of(*texts: bytes) -> str:
