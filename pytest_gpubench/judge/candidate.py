@@ -108,11 +108,17 @@ class Candidate:
     # inputs
 
     def begin_case(
-        self, example: Sequence[object], sets: int, outputs: "Sequence[torch.Tensor]", blank: bool = False
+        self,
+        example: Sequence[object],
+        sets: int,
+        outputs: "Sequence[torch.Tensor]",
+        are_inputs: Sequence[bool] = (),
+        blank: bool = False,
     ) -> None:
         """Give it memory for so many sets of inputs like these, and for an output like the reference's.
 
-        blank: call a function of ours that takes no time; only before the candidate is loaded.
+        are_inputs: for each output whether the reference's is memory of an input; none is if it is empty. blank: call a
+        function of ours that takes no time; only before the candidate is loaded.
         """
         import torch
 
@@ -121,6 +127,7 @@ class Candidate:
         dense = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in outputs]
         self.layout, self.output_layout = layout_of(tensors, sets), layout_of(dense)
         self._own_elements = [*map(distinct_elements, map(leaf_of, outputs))]
+        self._are_inputs = [*are_inputs] or [False] * len(outputs)
         sizes, files, handles = case_blocks(self.layout, self.output_layout), list[int](), list[str]()
         if self.gpu is None:
             files = [make_file(sum(sizes))]
@@ -160,6 +167,10 @@ class Candidate:
     def approach(self, index: int) -> None:
         """Call once before a rep on this set, before its inputs are written."""
         self.process.ask("approach", index=index)
+
+    def visit(self) -> None:
+        """Let its process use the GPU without a call: one could leave it hot, slow or full for what comes next."""
+        self.process.ask("visit")
 
     def take(self, index: int, idle_s: float) -> None:
         """Take a rep on a set of inputs, after this much idle time."""
@@ -234,8 +245,9 @@ class Candidate:
         if len(leaves) != len(wanted):
             raise Ended("wrong", f"it returns {len(leaves)} tensors, and the reference {len(wanted)}")
         try:
-            for index, (leaf, like, own) in enumerate(zip(leaves, wanted, self._own_elements, strict=True)):
-                _require_like(index, leaf, like, own)
+            reference = zip(wanted, self._own_elements, self._are_inputs, strict=True)
+            for index, (leaf, like) in enumerate(zip(leaves, reference, strict=True)):
+                _require_like(index, leaf, *like)
             return rebuild(node, [*map(as_it_lay, tensors, leaves)])
         except Ended:
             raise
@@ -265,10 +277,15 @@ def _happens(event: Any, within_s: float) -> bool:
     return True
 
 
-def _require_like(index: int, leaf: Leaf, like: Leaf, own_elements: int) -> None:
-    """Raise Ended where an output has another shape or dtype than the reference's, or its elements share memory."""
+def _require_like(index: int, leaf: Leaf, like: Leaf, own_elements: int, is_input: bool) -> None:
+    """Raise Ended where an output has another shape or dtype than the reference's, or shares memory as that does not.
+
+    Its elements with one another, or with an input.
+    """
     if (leaf.dtype, leaf.shape) != (like.dtype, like.shape):
         found, wanted = (f"{each.dtype} {list(each.shape)}" for each in (leaf, like))
         raise Ended("wrong", f"output {index} is {found}, and the reference's {wanted}")
+    if leaf.is_input and not is_input:
+        raise Ended("wrong", f"output {index} is memory of an input, and the reference's is its own: return a copy")
     if distinct_elements(leaf) < own_elements:
         raise Ended("wrong", f"output {index} is expanded, and the reference's is not: write each of its elements")

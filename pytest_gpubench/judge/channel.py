@@ -34,11 +34,12 @@ class Broken(Exception):
 
 
 class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """Describe a tensor in shared memory."""
+    """Describe a tensor in shared memory; an output may be memory of an input."""
 
     dtype: str
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+    is_input: bool = False
 
 
 class Layout(msgspec.Struct, frozen=True):

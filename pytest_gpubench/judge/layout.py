@@ -88,9 +88,11 @@ def dtype_of(name: str) -> "torch.dtype":
     return found
 
 
-def leaf_of(tensor: "torch.Tensor") -> Leaf:
-    """Describe a tensor."""
-    return Leaf(dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride())
+def leaf_of(tensor: "torch.Tensor", inputs: Sequence["torch.Tensor"] = ()) -> Leaf:
+    """Describe a tensor, of a call that was given these."""
+    starts = [(each.data_ptr(), each.data_ptr() + span_of(each).nbytes) for each in inputs]
+    is_input = any(start <= tensor.data_ptr() < stop for start, stop in starts)
+    return Leaf(dtype_name(tensor.dtype), tuple(tensor.shape), tensor.stride(), is_input)
 
 
 def elements_of(leaf: Leaf) -> int:

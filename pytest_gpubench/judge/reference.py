@@ -13,7 +13,7 @@ from pytest_gpubench.correctness.leaves import flatten, map_leaves, tensors_of
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.judgement import Ended
-from pytest_gpubench.judge.layout import describe, span_of, spans_like
+from pytest_gpubench.judge.layout import describe, leaf_of, span_of, spans_like
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.spec import Case, Spec
@@ -127,9 +127,11 @@ class Reference:
             one.copy_(other)
         self.device.synchronize()
 
-    def outputs(self, args: tuple[Any, ...]) -> "list[torch.Tensor]":
-        """Return the tensors that the reference returns for these inputs."""
-        return describe(self.function(*copied(args)), "the reference's output")[1]
+    def outputs(self, args: tuple[Any, ...]) -> "tuple[list[torch.Tensor], list[bool]]":
+        """Return the tensors that the reference returns for these inputs, and whether each is memory of an input."""
+        given = copied(args)
+        found = describe(self.function(*given), "the reference's output")[1]
+        return found, [leaf_of(each, describe(given, "the inputs")[1]).is_input for each in found]
 
     def differences(self, found: object, args: tuple[Any, ...]) -> tuple[Difference, ...]:
         """Return how outputs differ from the reference's for these inputs."""
@@ -154,7 +156,7 @@ class Reference:
         """Raise UnfairComparison where zeros, an input, or the result of other inputs would be right."""
         if not describe(second, "the inputs")[1]:
             raise UnfairComparison("the spec has no tensors as inputs: a candidate may compute once and remember")
-        shape, *others = ([tensor.shape for tensor in self.outputs(each)] for each in (first, second, *self.sets))
+        shape, *others = ([tensor.shape for tensor in self.outputs(each)[0]] for each in (first, second, *self.sets))
         if any(each != shape for each in others):
             raise BadRequest(
                 "the reference's outputs differ in shape from seed to seed, and a candidate's are read from memory for "
@@ -205,7 +207,7 @@ class ReadyCase:
         self.reference = Reference(spec, device)
         (self.example,) = self.draw(1)
         describe(self.example, "the inputs")  # before they are copied
-        self.outputs = self.reference.outputs(self.example)
+        self.outputs, self.are_inputs = self.reference.outputs(self.example)
         self.saved = b""
         """The reference's call as data; empty where it cannot be replayed, or was replayed wrongly."""
 

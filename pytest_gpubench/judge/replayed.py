@@ -71,7 +71,7 @@ class _Graph(msgspec.Struct):
 
 
 def launches_of(saved: bytes) -> int:
-    """Return how many launches of a saved call wait for one another; raise BadFile where it is damaged, or huge.
+    """Return how many kernels, copies and fills a saved call launches; raise BadFile where it is damaged, or huge.
 
     The process that replays it is not asked: a kernel may write there.
     """
@@ -83,19 +83,23 @@ def launches_of(saved: bytes) -> int:
         raise BadFile(f"a saved call is damaged: {error}") from error
     if len(call) > MOST_GRAPH_BYTES:
         raise BadFile(f"its graph takes {format_bytes(len(call))}, and may take {format_bytes(MOST_GRAPH_BYTES)}")
-    return decode_call(call).graph.longest_chain
+    return decode_call(call).graph.launches
 
 
 class ReplayedCall:
-    """A saved call as a function: it is rebuilt on the memory of each set of inputs that it is called with."""
+    """A saved call as a function: it is rebuilt on the memory of each set of inputs that it is called with.
+
+    Its kernels run one after another.
+    """
 
     def __init__(self, saved: bytes, device: Device) -> None:
         from pytest_gpubench.replay.builder import find_builder
         from pytest_gpubench.replay.call_data import decode_call
 
         found = msgspec.msgpack.decode(saved, type=SavedCall)
-        self.data, self.images, self.node, self.device = decode_call(found.call), found.images, found.node, device
-        refuse_other_memory(self.data)
+        data, self.images, self.node, self.device = decode_call(found.call), found.images, found.node, device
+        refuse_other_memory(data)
+        self.data = msgspec.structs.replace(data, graph=data.graph.in_turn)
         self.contents = found.contents
         self.cuda = find_builder()
         self._built: dict[tuple[int, ...], tuple[Replayed, object]] = {}

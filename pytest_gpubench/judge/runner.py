@@ -72,9 +72,20 @@ class Runner:
         self.function(*self.sets[index - 1])
         self.device.synchronize()
 
+    def visit(self) -> None:
+        """Launch a kernel of ours."""
+        if isinstance(self.timer, ProfilerTimer):
+            self.timer.sentinels.noop()
+        self.device.synchronize()
+
     def _call_once(self) -> object:
         self.output = self.function(*self.sets[self._index])
         return self.output
+
+    @property
+    def last_inputs(self) -> Sequence[Any]:
+        """The inputs of the last call or rep."""
+        return self.sets[self._index]
 
     def warm(self, known: Sequence[Tax] = ()) -> None:
         """Call on each set, until compilation is over and time has come to rest.

@@ -119,7 +119,7 @@ class Reps(Timer, Session):
         if arm == "reference":
             self.reference.runner.approach(index)
             self.reference.fill(values, index)
-            self.candidate.approach(index)  # the GPU comes back from another process's context for each rep
+            self.candidate.visit()  # the GPU comes back from another process's context for each rep
             self.reference.runner.take(index, idle_s)
             return
         self.candidate.approach(index)
@@ -157,7 +157,7 @@ class Trial:
     not_replayed: str = ""
     """The reason why its call is not replayed."""
     launches: int = 1
-    """The kernels, copies and fills of a replayed call that wait for one another."""
+    """The number of kernels, copies and fills of a replayed call."""
     found: dict[str, Any] = field(default_factory=dict)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
@@ -176,7 +176,7 @@ class Trial:
         """Return the judgement of this case by its outputs alone."""
 
         def checked() -> None:
-            self.candidate.begin_case(self.ready.example, 1, self.ready.outputs)
+            self.candidate.begin_case(self.ready.example, 1, self.ready.outputs, self.ready.are_inputs)
             self.candidate.first(self.candidate.meanwhile)
             self._check(self.ready.example)
 
@@ -209,7 +209,7 @@ class Trial:
         sets = self._sets_for(example)
         self.reference.begin_case(example, sets)
         self.reference.launch(b"" if self.cost is None else self.ready.saved)
-        self.candidate.begin_case(example, sets, self.ready.outputs)
+        self.candidate.begin_case(example, sets, self.ready.outputs, self.ready.are_inputs)
         self.candidate.first()
         self._check(example)
         self.is_checked = True

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from pytest_gpubench.errors import BadFile
-from pytest_gpubench.replay.structures import PORTS_BYTES, STRUCTURES
+from pytest_gpubench.replay.structures import PORTS_BYTES, PROGRAMMATIC, STRUCTURES
 from pytest_gpubench.results.files import UNREADABLE
 
 Dim = tuple[int, int, int]
@@ -78,13 +78,34 @@ class Graph(msgspec.Struct, frozen=True):
                 yield from node.child.all_nodes()
 
     @property
-    def longest_chain(self) -> int:
-        """The most kernels, copies and fills of which each waits for the one before it."""
-        own = [node.child.longest_chain if node.child else int(node.kind != "empty") for node in self.nodes]
-        ending = [*own]
-        for edge in sorted(self.edges, key=lambda edge: edge.start):  # those that lead to its start come before
-            ending[edge.end] = max(ending[edge.end], ending[edge.start] + own[edge.end])
-        return max(ending, default=0)
+    def launches(self) -> int:
+        """The number of kernels, copies and fills."""
+        return sum(node.kind not in ("empty", "child") for node in self.all_nodes())
+
+    @property
+    def in_turn(self) -> "Graph":
+        """A graph of which each node follows the one before it; itself where that is so already.
+
+        Two kernels beside a third one took 84 us in a graph, 57 us in turn, and 57 us launched as ever on two streams,
+        on an H200. While a queue holds launches on several streams the GPU does not switch to another process.
+        """
+        nodes = tuple(map(_with_child_in_turn, self.nodes))
+        if [(each.start, each.end) for each in self.edges] == [(at, at + 1) for at in range(len(nodes) - 1)]:
+            return Graph(nodes, self.edges)
+        edges = (Edge(at, at + 1, bytes(PORTS_BYTES)) for at in range(len(nodes) - 1))
+        return Graph(tuple(map(_not_programmatic, nodes)), tuple(edges))
+
+
+def _with_child_in_turn(node: Node) -> Node:
+    return node if node.child is None else msgspec.structs.replace(node, child=node.child.in_turn)
+
+
+def _not_programmatic(node: Node) -> Node:
+    """Return a node that begins when the one before it has ended."""
+    if node.kernel is None:
+        return node
+    attributes = {at: value for at, value in node.kernel.launch_attributes.items() if at != PROGRAMMATIC}
+    return msgspec.structs.replace(node, kernel=msgspec.structs.replace(node.kernel, launch_attributes=attributes))
 
 
 class Region(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

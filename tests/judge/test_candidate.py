@@ -227,6 +227,12 @@ UNREAD = "invalid: the candidate's outputs cannot be read: "
         (FOUR, ["t", 0], [Leaf("float32", (4,), (0,))], "wrong: output 0 is expanded, and the reference's is not: wri"),
         (FOUR, ["t", 0], [Leaf("float32", (4,), (-1,))], "invalid: the candidate's outputs cannot be read: no tensor"),
         (FOUR, ["t", 0], [Leaf("float32", (4,), (3,))], "[0.0, 0.0, 0.0, 0.0]"),
+        (
+            FOUR,
+            ["t", 0],
+            [Leaf("float32", (4,), (1,), is_input=True)],
+            "wrong: output 0 is memory of an input, and the re",
+        ),
         # gaps, or steps of the same size, make it as large as one whose elements share no memory
         (SQUARE, ["t", 0], [Leaf("float32", (4, 4), (8, 0))], "wrong: output 0 is expanded"),
         (SQUARE, ["t", 0], [Leaf("float32", (4, 4), (2, 3))], "wrong: output 0 is expanded"),
@@ -257,6 +263,13 @@ def test_outputs_are_like_the_references(own: torch.Tensor, node: Any, reported:
 
     assert candidate._outputs[0].numel() == own.numel()
     assert read().startswith(found)
+
+
+def test_an_output_may_be_memory_of_an_input_where_the_references_is() -> None:
+    candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
+    candidate.begin_case(VALUES[0], 1, [FOUR], [True])
+    candidate._reported = ["t", 0], [Leaf("float32", (4,), (1,), is_input=True)]
+    assert candidate.output().tolist() == [0.0] * 4
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,11 @@ def test_an_input_that_is_right_in_the_place_of_one_output_is_refused(
         Reference(spec, cpu_device()).check_fair(first, second)
 
 
+def test_outputs_that_are_memory_of_inputs_are_known() -> None:
+    spec = spec_of(lambda x, y: (x[1:], x + 1, y.view(2, 2), y.clone()), lambda seed: 1, None)
+    assert Reference(spec, cpu_device()).outputs((torch.ones(4), torch.ones(4)))[1] == [True, False, True, False]
+
+
 RING = cycle(torch.zeros(2, 4))
 
 

@@ -145,6 +145,14 @@ def test_memory_of_a_gpu_is_given_back_before_that_of_the_next_case_is_taken(wor
     ]
 
 
+def test_outputs_that_are_memory_of_inputs_are_told(worker: Worker) -> None:
+    worker.function = lambda x, y: (y.view(1), x + 1)
+    begin_case(worker)
+    reply = worker.do_first().output
+    assert reply is not None
+    assert [each.is_input for each in reply[1]] == [True, False]
+
+
 def test_kernels_are_told_by_names_that_differ(worker: Worker) -> None:
     """Of torch's, the first 80 characters are the same."""
     names = [f"void elementwise_kernel<{20 * '4, '}{each}Functor<float> >(int)" for each in ("Mul", "Div")]

@@ -34,6 +34,7 @@ class Arm:
         self.taken: list[tuple[object, ...]] = []
         self.approached: list[int] = []
         """The reps before each untimed call."""
+        self.visited: list[int] = []
         self.times_us, self.ended, self.sessions = cycle(times_us), 0, 0
 
     def fill(self, values: tuple[int, ...], index: int) -> None:
@@ -42,6 +43,9 @@ class Arm:
     def approach(self, index: int) -> None:
         self.filled = (), -1
         self.approached.append(len(self.taken))
+
+    def visit(self) -> None:
+        self.visited.append(len(self.taken))
 
     def take(self, index: int, idle_s: float) -> None:
         self.taken.append((*self.filled, index, idle_s))
@@ -92,7 +96,8 @@ def test_both_arms_take_reps_alike(sets: int, indices: list[int]) -> None:
     assert reps.tick_us == 0.032, "by which intervals are wider"
     assert candidate.taken == [((seed,), index, index, 0.25) for seed, index in enumerate(indices)]
     assert reference.taken == candidate.taken
-    assert candidate.approached[:8] == [0, 0, 1, 2, 2, 2, 3, 4], "before each rep of either arm"
+    assert candidate.approached == reference.approached == [*range(10)], "before each rep"
+    assert candidate.visited == [0, 2, 2, 4, 4, 6, 6, 8, 8, 10], "before each of the other arm, without a call"
     assert found == [Rep(each) for each in (1.0, 3.0, 4.0, 2.0)] * 5
 
 
@@ -217,7 +222,9 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     candidate: Any = SimpleNamespace(begin_case=ignore, first=ignore, alone=alone)
     candidate.process = SimpleNamespace(ask=lambda do, **message: known.append(message.get("known")), allow=ignore)
     reference.runner = SimpleNamespace(taxes=["tax"])
-    ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="", saved=b"call")
+    ready: Any = SimpleNamespace(
+        device=None, reference=reference, example=(), outputs=[], are_inputs=[], name="", saved=b"call"
+    )
     trial: Any = Trial(candidate, ready, Rules(Limits()), cost, "it waits", launches=5)
     trial.candidate_us, trial._sets_for = time_of([10.0] * 8), lambda example: 1
     trial._time, trial._check, trial._find_floor = ignore, ignore, ignore
@@ -262,7 +269,7 @@ def test_something_else_is_done_in_the_first_call_of_a_candidate() -> None:
     allowed: list[float] = []
     candidate.process = SimpleNamespace(allow=allowed.append)
     reference = SimpleNamespace(compared=0)
-    ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="")
+    ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], are_inputs=[], name="")
     trial: Any = Trial(candidate, ready, Rules(Limits(), timeout_s=7.0))
     trial._check = lambda example: None
     assert trial.check().status == "pass"

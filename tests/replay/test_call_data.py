@@ -99,21 +99,34 @@ def test_numbers_that_lead_nowhere_are_refused(call: CallData) -> None:
 INNER = Node(kind="child", child=Graph((Node(kind="memset"),) * 2, (Edge(0, 1, bytes(8)),)))
 
 
+def test_launches_are_those_of_graphs_in_it_too() -> None:
+    assert Graph((Node(kind="memset"), Node(kind="empty"), INNER), ()).launches == 3
+
+
+PORTS, PROGRAMMATIC = bytes(8), bytes(7) + b"\1"
+
+
 @pytest.mark.parametrize(
-    ("nodes", "edges", "most"),
+    ("edges", "is_in_turn"),
     [
-        ("", [], 0),
-        ("kkk", [], 1),
-        ("kkk", [(1, 2), (0, 1)], 3),
-        ("kkkkk", [(0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (3, 4)], 3),
-        ("kkkk", [(0, 3), (0, 1), (1, 2), (2, 3)], 4),
-        ("kek", [(0, 1), (1, 2)], 2),
-        ("kck", [(0, 1), (1, 2)], 4),
-        ("kck", [(0, 2)], 2),
+        ([(0, 1, PORTS), (1, 2, PORTS)], True),
+        ([(0, 1, PROGRAMMATIC), (1, 2, PORTS)], True),
+        ([(0, 1, PROGRAMMATIC), (0, 2, PORTS)], False),
+        ([(0, 1, PORTS), (1, 2, PORTS), (0, 2, PORTS)], False),
+        ([], False),
     ],
 )
-def test_a_chain_is_of_launches_that_wait_for_one_another(nodes: str, edges: list[tuple[int, int]], most: int) -> None:
-    """Side by side they are none; a graph in it has a chain of its own."""
-    kinds = {"k": Node(kind="memset"), "e": Node(kind="empty"), "c": INNER}
-    graph = Graph(tuple(kinds[each] for each in nodes), tuple(Edge(*each, bytes(8)) for each in edges))
-    assert graph.longest_chain == most
+def test_nodes_beside_one_another_are_put_in_turn(edges: list[tuple[int, int, bytes]], is_in_turn: bool) -> None:
+    """In a graph in it, too; none begins before the one before it has ended, unless it was so in turn."""
+    kernel = Kernel(symbol="f", image="", grid=(1, 1, 1), block=(1, 1, 1), launch_attributes={4: b"\2", 6: b"\1"})
+    inner = Node(kind="child", child=Graph((Node(kind="memset"),) * 2, ()))
+    given = Graph(
+        (Node(kind="kernel", kernel=kernel), inner, Node(kind="memset")), tuple(Edge(*each) for each in edges)
+    )
+    found = given.in_turn
+    steps = (Edge(0, 1, PORTS), Edge(1, 2, PORTS))
+    assert found.edges == (given.edges if is_in_turn else steps)
+    launched = found.nodes[0].kernel
+    assert launched is not None
+    assert launched.launch_attributes == (kernel.launch_attributes if is_in_turn else {4: b"\2"})
+    assert found.nodes[1].child == INNER.child
