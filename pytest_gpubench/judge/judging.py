@@ -32,8 +32,8 @@ from pytest_gpubench.units import format_bytes, printable, safe_lines, shortened
 from pytest_gpubench.verdict.limits import Limits
 
 Found = TypeVar("Found", bound=CaseJudgement | str | None)
-Load = Callable[[Candidate], Candidate]
-"""Loads a candidate's file in a warm process, and returns that."""
+Load = Callable[[Candidate], None]
+"""Loads a candidate's file in a warm process."""
 LONGEST_NAME = 200
 LARGEST_FILE = 2**26
 AHEAD_BYTES = 4 * 2**30
@@ -249,14 +249,13 @@ class Judge:
                 stopwatch.lap("ending")
         return _with(judgement, seconds=round(time.monotonic() - started_s, 3), phases_s=stopwatch.laps_s)
 
-    def _load(self, source: bytes, name: str, candidate: Candidate) -> Candidate:
-        """Load the candidate's source in a warm process, and return that."""
+    def _load(self, source: bytes, name: str, candidate: Candidate) -> None:
+        """Load the candidate's source in a warm process."""
         copy = candidate.process.box / "candidate" / printable(name)[-LONGEST_NAME:]  # it has other files beside
         copy.parent.mkdir()
         copy.write_bytes(source)
         candidate.process.allow(self.rules.timeout_s)
         candidate.load(pickle.dumps(self.spec.entry), copy)
-        return candidate
 
     def _ready_cases(self) -> Sequence[ReadyCase]:
         """Return the spec's cases, made ready once; raise UnfairComparison where no computing is needed to be right."""
@@ -332,14 +331,12 @@ class Judge:
 
         own: None where that is dead; it is loaded in a new one.
         """
-        candidate = own or self._pool.get()
-        try:
+        with ExitStack() as held:
             if own is None:
-                load(candidate)
-            return Trial(candidate, case, self.rules, not_replayed=problem).judge()
-        finally:
-            if own is None:
-                self._pool.end(candidate)
+                own = self._pool.get()
+                held.callback(self._pool.end, own)
+                load(own)
+            return Trial(own, case, self.rules, not_replayed=problem).judge()
 
     def __enter__(self) -> "Judge":
         return self

@@ -162,9 +162,8 @@ class Process:
         if self._killed:
             return
         self.send(signal.SIGKILL)
-        self._wait(2 * STOP_S)
-        until_s = time.monotonic() + STOP_S
-        with suppress(ChildProcessError):  # orphans (`Template`) and siblings of the first are children of this process
+        until_s = time.monotonic() + 3 * STOP_S
+        with suppress(ChildProcessError):  # all of them are children of this process: see `Template`
             while time.monotonic() < until_s:
                 if os.waitpid(-self.pid, os.WNOHANG | WALL) == (0, 0):
                     time.sleep(1e-3)

@@ -23,6 +23,10 @@ from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 if TYPE_CHECKING:
     import torch
 
+SAME = (
+    "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a result would be "
+    "right; let inputs(seed) draw other values, or tighten tolerance"
+)
 FAIR_SEEDS = (1, 2)
 """The seeds of the inputs by which a spec is found fair: one that is near the edge is always refused, or never."""
 LAPS = 11
@@ -57,17 +61,15 @@ class Reference:
 
     def launch(self, saved: bytes) -> None:
         """Let timed calls be replays of this saved call, as a candidate's are; without one, launch them as ever."""
-        if not saved:
-            self.runner.function = self.function
-            return
-        if self._replayed is None:
+        if saved and self._replayed is None:
             self._replayed = self.runner.function = ReplayedCall(saved, self.device)
             try:
                 self.runner.call_on_each()
             except BaseException:
                 self.close()
                 raise
-        self.runner.function = self._replayed
+        replayed = self._replayed if saved else None
+        self.runner.function = replayed or self.function
 
     def whole_us(self) -> float:
         """Return the time of a replay as one graph, by two events in a full queue; 0 where it is not replayed.
@@ -153,17 +155,15 @@ class Reference:
                 f"the reference itself, called again, is not within the tolerance: {'; '.join(wrong)}; make it "
                 "deterministic, widen tolerance, or give equal_nan=True"
             )
-        if self._are_right(other, first):
-            raise UnfairComparison(
-                "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a "
-                "result would be right; let inputs(seed) draw other values, or tighten tolerance"
-            )
-        for words, function in [("zeros are", _zeros), ("one number everywhere is", _middle)]:
-            if self._are_right(map_leaves(function, other), first):
-                raise UnfairComparison(
-                    f"{words} right within the tolerance: a candidate that computes nothing would pass; tighten "
-                    "tolerance"
-                )
+        nothing = "right within the tolerance: a candidate that computes nothing would pass; tighten tolerance"
+        for change, words in (
+            (lambda leaf: leaf, SAME),
+            (_zeros, f"zeros are {nothing}"),
+            (_middle, f"one number everywhere is {nothing}"),
+        ):
+            differences = self.differences(map_leaves(change, other), first)
+            if differences and all(each.passed for each in differences):
+                raise UnfairComparison(words)
         self._check_inputs(second, other)
 
     def _check_inputs(self, args: tuple[Any, ...], outputs: object) -> None:
@@ -178,10 +178,6 @@ class Reference:
                         f"{each.name} is right within the tolerance if it is {name} unchanged: a candidate need not "
                         "compute it; tighten tolerance, or let inputs(seed) draw values that change it by more"
                     )
-
-    def _are_right(self, found: object, args: tuple[Any, ...]) -> bool:
-        differences = self.differences(found, args)
-        return bool(differences) and all(each.passed for each in differences)
 
 
 class ReadyCase:
