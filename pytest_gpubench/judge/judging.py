@@ -272,7 +272,7 @@ class Judge:
                     self._cases = [ReadyCase(self.spec, case, self.device).warm() for case in self.spec.cases]
             except (GpuBenchError, torch.OutOfMemoryError):  # other processes may have taken the memory for a while
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise BadRequest(f"the spec's reference raises {type(error).__name__}: {error}") from error
         return self._cases
 

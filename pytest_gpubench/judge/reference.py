@@ -13,7 +13,7 @@ from pytest_gpubench.correctness.leaves import flatten, map_leaves, tensors_of
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.judgement import Ended
-from pytest_gpubench.judge.layout import describe, span_of, spans_like
+from pytest_gpubench.judge.layout import describe, rebuild, span_of, spans_like
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.spec import Case, Spec
@@ -118,17 +118,20 @@ class Reference:
 
     def outputs(self, args: tuple[Any, ...]) -> "list[torch.Tensor]":
         """Return the tensors that the reference returns for these inputs."""
-        return describe(self.function(*copied(args)), "the reference's output")[1]
+        return describe(self._returned(args), "the reference's output")[1]
+
+    def _returned(self, args: tuple[Any, ...]) -> Any:
+        return as_sent(self.function(*copied(args)), "the reference's output")
 
     def differences(self, found: object, args: tuple[Any, ...]) -> tuple[Difference, ...]:
         """Return how outputs differ from the reference's for these inputs."""
-        expected, golden = self.function(*copied(args)), None
+        expected, golden = self._returned(args), None
         if self.golden == "float64":
             wide, _ = widened(copied(args))
             with float64_by_default():
-                golden = self.function(*wide)
+                golden = as_sent(self.function(*wide), "the reference's output in float64")
         elif callable(self.golden):
-            golden = self.golden(*copied(args))
+            golden = as_sent(self.golden(*copied(args)), "the output of golden")
         return compare_outputs(found, expected, self.tolerance, golden=golden, golden_factor=self.golden_factor)
 
     def require(self, found: object, args: tuple[Any, ...], when: str) -> tuple[Difference, ...]:
@@ -149,7 +152,9 @@ class Reference:
                 "the reference's outputs differ in shape from seed to seed, and a candidate's are read from memory for "
                 "outputs of one shape: let the reference return what has the same shape for all seeds of a case"
             )
-        other = self.function(*copied(second))
+        other = self._returned(second)
+        if all(leaf is None for _, leaf in flatten(other)):
+            raise BadRequest("there is nothing to compare: the reference returns no output; let it return its results")
         if wrong := [each.sentence for each in self.differences(other, second) if not each.passed]:
             raise UnfairComparison(
                 f"the reference itself, called again, is not within the tolerance: {'; '.join(wrong)}; make it "
@@ -187,7 +192,6 @@ class ReadyCase:
         self.spec, self.case, self.device = spec, case, device
         self.reference = Reference(spec, device)
         (self.example,) = self.draw(1)
-        describe(self.example, "the inputs")  # before they are copied
         self.outputs = self.reference.outputs(self.example)
         self.saved = b""
         """The reference's call as data; empty where it cannot be replayed, or was replayed wrongly."""
@@ -223,12 +227,18 @@ class ReadyCase:
         return self._inputs(*(secrets.randbelow(2**31) for _ in range(number)))
 
     def _inputs(self, *seeds: int) -> list[tuple[Any, ...]]:
-        return [self.spec.inputs(self.case, seed, self.device.torch_device) for seed in seeds]
+        drawn = (self.spec.inputs(self.case, seed, self.device.torch_device) for seed in seeds)
+        return [as_sent(each, "the inputs") for each in drawn]
 
 
 def case_name(case: Case) -> str:
     """Return the parameters of a case in words."""
     return ", ".join(f"{name}={value!r}" for name, value in case.items())
+
+
+def as_sent(value: object, what: str) -> Any:
+    """Return a pytree as a candidate gets and returns it: of plain tuples, lists, dicts and tensors."""
+    return rebuild(*describe(value, what))
 
 
 def copied(value: Any) -> Any:

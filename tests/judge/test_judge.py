@@ -296,6 +296,7 @@ def test_the_module_that_is_called_may_be_patched(monkeypatch: pytest.MonkeyPatc
         (ReadyCase, "warm", torch.OutOfMemoryError("no room"), "OutOfMemoryError in the referee: no room"),
         (ReadyCase, "warm", UnfairComparison("zeros are right"), "zeros are right"),
         (ReadyCase, "warm", BadRequest("a mistake"), None),
+        (ReadyCase, "warm", SystemExit("a mistake"), None),
         (Judge, "_load", OSError("no space"), "OSError in the referee: no space"),
         (Trial, "judge", ValueError("odd"), "ValueError in the referee: odd"),
         (Trial, "judge", BadRequest("a mistake"), None),
@@ -307,7 +308,7 @@ def test_an_error_in_the_referee_costs_one_candidate(
     monkeypatch: pytest.MonkeyPatch,
     owner: Any,
     name: str,
-    error: Exception,
+    error: BaseException,
     reason: str | None,
 ) -> None:
     """The disk or the GPU may be full for a while. A mistake in the spec ends the command, as it concerns all."""

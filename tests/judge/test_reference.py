@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from pytest_gpubench import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import cpu_device
+from pytest_gpubench.judge.layout import describe, rebuild
 from pytest_gpubench.judge.reference import ReadyCase, Reference
 from pytest_gpubench.judge.request import spec_of
 
@@ -55,6 +56,33 @@ def test_a_reference_that_is_wrong_itself_is_refused(reference: Any, found: str)
         UnfairComparison, match=f"the reference itself, called again, is not within the tolerance: out: .*{found}"
     ):
         Reference(spec_of(reference, lambda seed: 1, None), cpu_device()).check_fair(*inputs)
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object = None
+
+
+@pytest.mark.parametrize("kind", [Pair, type("Listed", (list,), {}), type("Named", (dict,), {})])
+def test_containers_are_what_they_are_when_they_were_sent(kind: Any) -> None:
+    """A candidate gets its inputs in plain ones, and its outputs arrive so: the reference's are taken alike."""
+
+    def contained(x: torch.Tensor) -> Any:
+        return Pair(x) if kind is Pair else kind([x] if issubclass(kind, list) else {"x": x})
+
+    def reference(given: object) -> Any:
+        return contained(describe(given, "")[1][0].tanh())
+
+    ready = ReadyCase(spec_of(reference, lambda seed: (contained(torch.randn(4)),), None), {}, cpu_device())
+    assert [type(each) for each in ready.example] == [kind.__base__]
+    found = rebuild(*describe(reference(*ready.example), ""))
+    assert all(each.passed for each in ready.reference.differences(found, ready.example))
+
+
+def test_a_reference_that_returns_nothing_is_refused() -> None:
+    spec = spec_of(lambda x: (x.zero_(), None)[1:], lambda seed: torch.randn(4), None)
+    with pytest.raises(BadRequest, match="there is nothing to compare: the reference returns no output"):
+        ReadyCase(spec, {}, cpu_device()).warm()
 
 
 def test_inputs_that_cannot_be_sent_are_refused_before_they_are_copied() -> None:
