@@ -237,10 +237,14 @@ class Server:
         """Take no more requests; `serve` returns when those that were sent are answered."""
         self.stopping.set()
 
-    def serve(self) -> None:
-        """Answer requests until `stop` is called; raise MeasurementError where a referee ended."""
+    def serve(self, listens: Callable[[], object] = lambda: None) -> None:
+        """Answer requests until `stop` is called; raise MeasurementError where a referee ended.
+
+        listens: is called once clients can connect.
+        """
         with listening(self.path) as listener:
             listener.settimeout(POLL_S)
+            listens()
             while self.referees.are_alive and not self.stopping.is_set():
                 try:
                     connection = Connection(listener.accept()[0], self)
