@@ -40,10 +40,7 @@ class Reference:
         given = dict(spec.tolerance or {})
         self.golden, self.golden_factor = given.pop("golden", None), given.pop("golden_factor", None)
         check_golden(self.golden, self.golden_factor)
-        try:
-            self.tolerance = Tolerance(**given)
-        except TypeError as error:
-            raise BadRequest(f"tolerance = {spec.tolerance!r} is not valid: {error}") from None
+        self.tolerance = Tolerance(**given)
         self.function = spec.reference
         self.device = device
         self.sets: list[tuple[Any, ...]] = []

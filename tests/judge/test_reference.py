@@ -20,10 +20,11 @@ from pytest_gpubench.judge.request import spec_of
     [
         ({"golden": "float32"}, "golden= must be 'float64' or a function, found 'float32'"),
         ({"golden_factor": 3}, "golden_factor=3 is given without golden="),
-        ({"rtoll": 1}, r"tolerance = \{'rtoll': 1\} is not valid: .*'rtoll'"),
+        ({"rtoll": 1}, r"judge\(\): tolerance has no 'rtoll': did you mean rtol"),
+        (1e-3, r"judge\(\): tolerance = 0.001 is not valid: give a dict, of rtol, atol"),
     ],
 )
-def test_a_tolerance_that_is_not_valid_is_refused(tolerance: dict[str, Any], message: str) -> None:
+def test_a_tolerance_that_is_not_valid_is_refused(tolerance: Any, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         Reference(spec_of(torch.tanh, lambda seed: torch.zeros(4), tolerance), cpu_device())
 
