@@ -58,13 +58,13 @@ class Referee:
         with suppress(BrokenPipeError):
             self.process.stdin.write(f"{line}\n")
         answer = self.process.stdout.readline()
-        if answer and not _is_answer(answer):
+        if _is_answer(answer):
+            return answer.rstrip("\n")
+        if answer:
             self._said = f" after it wrote {answer!r}, which is no judgement"
             self.process.kill()
-            answer = ""
-        if not answer:
-            self.process.wait()
-        return answer.rstrip("\n")
+        self.process.wait()
+        return ""
 
     @property
     def end(self) -> str:
