@@ -1,7 +1,6 @@
 """A judgement inside a test: `gpu_bench.judge`, by the limits of the test's `perf` mark."""
 
 import inspect
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -79,16 +78,6 @@ def error_of(judgement: Judgement) -> Exception:
     if judgement.detail:
         annotate(error, judgement.detail)
     return error
-
-
-def candidate_path(given: object) -> Path:
-    """Return the path of a candidate's file; raise BadRequest for anything else, such as a function."""
-    if not isinstance(given, (str, os.PathLike)):
-        raise BadRequest(
-            f"judge(candidate=...) must be the path of a Python file, which a process of its own loads, found "
-            f"{type(given).__name__}: gpu_bench.compare takes functions"
-        )
-    return Path(given)
 
 
 def spec_of(

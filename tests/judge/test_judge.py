@@ -129,6 +129,12 @@ def test_a_candidate_that_hangs_is_ended(spec: Path, tmp_path: Path) -> None:
     assert pytest_gpubench.judge(path, spec=spec, device="cpu", timeout_s=0.5, budget_s=0.1).status == "timeout"
 
 
+@pytest.mark.parametrize("given", [{"timeout_s": 0}, {"memory_bytes": "1 x"}, {"device": "gpu"}, {"trust_claims": 1}])
+def test_a_keyword_that_is_not_valid_is_refused(spec: Path, given: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest, match=rf"judge\({next(iter(given))}=.*\) is not valid"):
+        pytest_gpubench.judge("candidate.py", spec=spec, **given)
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

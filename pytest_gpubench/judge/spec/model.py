@@ -91,7 +91,7 @@ def draw_inputs(make: Callable[[], Any], seed: int, device: "torch.device | str"
             made = make()
         except torch.OutOfMemoryError:
             raise
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             raise BadRequest(f"the spec's inputs cannot be made, {type(error).__name__}: {error}") from error
     values = tuple(made) if isinstance(made, (tuple, list)) else (made,)
     if all(type(each) is torch.Tensor and each.device == torch.device(device) for each in values):
