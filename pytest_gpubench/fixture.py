@@ -251,7 +251,8 @@ class GpuBench(Spelled):
         Raises LimitBroken where a limit is broken, WrongResult for wrong outputs, InvalidResult for times that cannot
         be true, MeasurementError for a candidate that crashes, hangs or cannot be loaded.
         """
-        from pytest_gpubench.judge.request import JudgeRequest, candidate_path, spec_of
+        from pytest_gpubench.judge.judging import candidate_path
+        from pytest_gpubench.judge.request import JudgeRequest, spec_of
 
         path, rules = candidate_path(candidate), self._rules("judge", chosen)
         longest_s = argument("judge(timeout_s={})", timeout_s, duration_s)

@@ -152,8 +152,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     with _referees(arguments) as referees:
         server = Server(referees, arguments.spec, arguments.serve)
         signal.signal(signal.SIGTERM, server.stop)
-        write(f"listening on {arguments.serve}")
-        server.serve()
+        server.serve(lambda: write(f"listening on {arguments.serve}"))
     return 0
 
 

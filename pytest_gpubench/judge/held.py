@@ -127,17 +127,15 @@ def _unnamed_bytes(facts: os.stat_result) -> int:
 
 def _bytes_in(folder: Path) -> int:
     """Return the size of the files in a folder; raise Ended where they are too many, or one cannot be looked at."""
-    total, found = 0, 0
-    waiting = [folder]
+    total, found, waiting = 0, 0, [folder]
+    too_many = Ended("refused", f"the candidate made more than {MOST_FOLDERS_AND_FILES} folders and files")
     while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
                     found += 1
                     if found > MOST_FOLDERS_AND_FILES:
-                        raise Ended(
-                            "refused", f"the candidate made more than {MOST_FOLDERS_AND_FILES} folders and files"
-                        )
+                        raise too_many
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(Path(entry.path))
                         continue

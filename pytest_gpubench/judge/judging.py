@@ -7,7 +7,7 @@ import math
 import os
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from pytest_gpubench.bounds import argument, duration_s, true_or_false, whole_number
 from pytest_gpubench.errors import BadRequest, GpuBenchError
 from pytest_gpubench.gpu.device import Device, find_device
 from pytest_gpubench.gpu.turn import turn_at
@@ -27,15 +28,24 @@ from pytest_gpubench.judge.reference import ReadyCase, case_name
 from pytest_gpubench.judge.replayer import Replayer, saved_by
 from pytest_gpubench.judge.spec import Case, Spec, read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
+from pytest_gpubench.limits import memory_size
 from pytest_gpubench.settings import Settings
+from pytest_gpubench.settings.parsers import choice
 from pytest_gpubench.units import format_bytes, printable, safe_lines, shortened
 from pytest_gpubench.verdict.limits import Limits
 
 Found = TypeVar("Found", bound=CaseJudgement | str | None)
-Load = Callable[[Candidate], Candidate]
-"""Loads a candidate's file in a warm process, and returns that."""
+Load = Callable[[Candidate], None]
+"""Loads a candidate's file in a warm process."""
 LONGEST_NAME = 200
 LARGEST_FILE = 2**26
+KEYWORDS: Mapping[str, Callable[[Any], object]] = {
+    "device": lambda given: given if isinstance(given, Device) else choice("auto", "cuda", "cpu")(given),
+    "memory_bytes": memory_size,
+    "trust_claims": true_or_false,
+    **dict.fromkeys(("timeout_s", "budget_s"), duration_s),
+    **dict.fromkeys(("search", "ahead"), partial(whole_number, least=0)),
+}
 AHEAD_BYTES = 4 * 2**30
 """The memory that a GPU must have for each process warmed ahead, which uses 0.5 GiB of it."""
 
@@ -122,8 +132,20 @@ def judge_candidate(candidate: "Path | str", spec: "Path | str | Spec", **keywor
     Raises BadRequest, BadFile or DeviceUnavailable where the spec or the device cannot be used. Errors of the candidate
     are in the judgement.
     """
+    for name in keywords.keys() & KEYWORDS.keys():
+        keywords[name] = argument(f"judge({name}={{}})", keywords[name], KEYWORDS[name])
     with Judge(spec, **keywords) as judge:
-        return judge(Path(candidate))
+        return judge(candidate_path(candidate))
+
+
+def candidate_path(given: object) -> Path:
+    """Return the path of a candidate's file; raise BadRequest for anything else, such as a function."""
+    if not isinstance(given, (str, os.PathLike)):
+        raise BadRequest(
+            f"judge(candidate=...) must be the path of a Python file, which a process of its own loads, found "
+            f"{type(given).__name__}: gpu_bench.compare takes functions"
+        )
+    return Path(given)
 
 
 class Judge:
@@ -249,14 +271,13 @@ class Judge:
                 stopwatch.lap("ending")
         return _with(judgement, seconds=round(time.monotonic() - started_s, 3), phases_s=stopwatch.laps_s)
 
-    def _load(self, source: bytes, name: str, candidate: Candidate) -> Candidate:
-        """Load the candidate's source in a warm process, and return that."""
+    def _load(self, source: bytes, name: str, candidate: Candidate) -> None:
+        """Load the candidate's source in a warm process."""
         copy = candidate.process.box / "candidate" / printable(name)[-LONGEST_NAME:]  # it has other files beside
         copy.parent.mkdir()
         copy.write_bytes(source)
         candidate.process.allow(self.rules.timeout_s)
         candidate.load(pickle.dumps(self.spec.entry), copy)
-        return candidate
 
     def _ready_cases(self) -> Sequence[ReadyCase]:
         """Return the spec's cases, made ready once; raise UnfairComparison where no computing is needed to be right."""
@@ -273,7 +294,7 @@ class Judge:
                     self._cases = [ReadyCase(self.spec, case, self.device).warm() for case in self.spec.cases]
             except (GpuBenchError, torch.OutOfMemoryError):  # other processes may have taken the memory for a while
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise BadRequest(f"the spec's reference raises {type(error).__name__}: {error}") from error
         return self._cases
 
@@ -332,14 +353,12 @@ class Judge:
 
         own: None where that is dead; it is loaded in a new one.
         """
-        candidate = own or self._pool.get()
-        try:
+        with ExitStack() as held:
             if own is None:
-                load(candidate)
-            return Trial(candidate, case, self.rules, not_replayed=problem).judge()
-        finally:
-            if own is None:
-                self._pool.end(candidate)
+                own = self._pool.get()
+                held.callback(self._pool.end, own)
+                load(own)
+            return Trial(own, case, self.rules, not_replayed=problem).judge()
 
     def __enter__(self) -> "Judge":
         return self

@@ -76,8 +76,7 @@ class Process:
     def wait_ready(self) -> None:
         """Wait until it is warm; raise Ended where it fails to start."""
         self.allow(WARM_S)
-        with self.running():
-            self.isolation = self._hear().isolation
+        self.isolation = self._hear().isolation
 
     # messages
 
@@ -101,8 +100,7 @@ class Process:
         except Broken as error:
             raise BadRequest(f"the spec's inputs have too many tensors or values to be sent: {error}") from None
         meanwhile(self.look)
-        with self.running():
-            reply = self._hear()
+        reply = self._hear()
         if self.has_ended:  # and a child of it has answered
             raise self._death()
         return reply
@@ -110,7 +108,8 @@ class Process:
     def _hear(self) -> Reply:
         """Wait for a reply, and return it; raise Ended for an error."""
         try:
-            reply = decode_reply(self.channel.receive(self._look)[0])
+            with self.running():
+                reply = decode_reply(self.channel.receive(self._look)[0])
         except Closed:
             raise self._death() from None
         except Broken as error:
@@ -162,9 +161,8 @@ class Process:
         if self._killed:
             return
         self.send(signal.SIGKILL)
-        self._wait(2 * STOP_S)
-        until_s = time.monotonic() + STOP_S
-        with suppress(ChildProcessError):  # orphans (`Template`) and siblings of the first are children of this process
+        until_s = time.monotonic() + 3 * STOP_S
+        with suppress(ChildProcessError):  # all of them are children of this process: see `Template`
             while time.monotonic() < until_s:
                 if os.waitpid(-self.pid, os.WNOHANG | WALL) == (0, 0):
                     time.sleep(1e-3)

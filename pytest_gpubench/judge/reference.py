@@ -13,7 +13,7 @@ from pytest_gpubench.correctness.leaves import flatten, map_leaves, tensors_of
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
 from pytest_gpubench.judge.judgement import Ended
-from pytest_gpubench.judge.layout import describe, leaf_of, span_of, spans_like
+from pytest_gpubench.judge.layout import describe, leaf_of, rebuild, span_of, spans_like
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.judge.spec import Case, Spec
@@ -23,6 +23,10 @@ from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 if TYPE_CHECKING:
     import torch
 
+SAME = (
+    "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a result would be "
+    "right; let inputs(seed) draw other values, or tighten tolerance"
+)
 FAIR_SEEDS = (1, 2)
 """The seeds of the inputs by which a spec is found fair: one that is near the edge is always refused, or never."""
 LAPS = 11
@@ -38,10 +42,7 @@ class Reference:
         given = dict(spec.tolerance or {})
         self.golden, self.golden_factor = given.pop("golden", None), given.pop("golden_factor", None)
         check_golden(self.golden, self.golden_factor)
-        try:
-            self.tolerance = Tolerance(**given)
-        except TypeError as error:
-            raise BadRequest(f"tolerance = {spec.tolerance!r} is not valid: {error}") from None
+        self.tolerance = Tolerance(**given)
         self.function = spec.reference
         self.device = device
         self.sets: list[tuple[Any, ...]] = []
@@ -59,17 +60,15 @@ class Reference:
 
     def launch(self, saved: bytes) -> None:
         """Let timed calls be replays of this saved call, as a candidate's are; without one, launch them as ever."""
-        if not saved:
-            self.runner.function = self.function
-            return
-        if self._replayed is None:
+        if saved and self._replayed is None:
             self._replayed = self.runner.function = ReplayedCall(saved, self.device)
             try:
                 self.runner.call_on_each()
             except BaseException:
                 self.close()
                 raise
-        self.runner.function = self._replayed
+        replayed = self._replayed if saved else None
+        self.runner.function = replayed or self.function
 
     def whole_us(self) -> float:
         """Return the time of a replay as one graph, by two events in a full queue; 0 where it is not replayed.
@@ -133,15 +132,18 @@ class Reference:
         found = describe(self.function(*given), "the reference's output")[1]
         return found, [leaf_of(each, describe(given, "the inputs")[1]).is_input for each in found]
 
+    def _returned(self, args: tuple[Any, ...]) -> Any:
+        return as_sent(self.function(*copied(args)), "the reference's output")
+
     def differences(self, found: object, args: tuple[Any, ...]) -> tuple[Difference, ...]:
         """Return how outputs differ from the reference's for these inputs."""
-        expected, golden = self.function(*copied(args)), None
+        expected, golden = self._returned(args), None
         if self.golden == "float64":
             wide, _ = widened(copied(args))
             with float64_by_default():
-                golden = self.function(*wide)
+                golden = as_sent(self.function(*wide), "the reference's output in float64")
         elif callable(self.golden):
-            golden = self.golden(*copied(args))
+            golden = as_sent(self.golden(*copied(args)), "the output of golden")
         return compare_outputs(found, expected, self.tolerance, golden=golden, golden_factor=self.golden_factor)
 
     def require(self, found: object, args: tuple[Any, ...], when: str) -> tuple[Difference, ...]:
@@ -162,23 +164,23 @@ class Reference:
                 "the reference's outputs differ in shape from seed to seed, and a candidate's are read from memory for "
                 "outputs of one shape: let the reference return what has the same shape for all seeds of a case"
             )
-        other = self.function(*copied(second))
+        other = self._returned(second)
+        if all(leaf is None for _, leaf in flatten(other)):
+            raise BadRequest("there is nothing to compare: the reference returns no output; let it return its results")
         if wrong := [each.sentence for each in self.differences(other, second) if not each.passed]:
             raise UnfairComparison(
                 f"the reference itself, called again, is not within the tolerance: {'; '.join(wrong)}; make it "
                 "deterministic, widen tolerance, or give equal_nan=True"
             )
-        if self._are_right(other, first):
-            raise UnfairComparison(
-                "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a "
-                "result would be right; let inputs(seed) draw other values, or tighten tolerance"
-            )
-        for words, function in [("zeros are", _zeros), ("one number everywhere is", _middle)]:
-            if self._are_right(map_leaves(function, other), first):
-                raise UnfairComparison(
-                    f"{words} right within the tolerance: a candidate that computes nothing would pass; tighten "
-                    "tolerance"
-                )
+        nothing = "right within the tolerance: a candidate that computes nothing would pass; tighten tolerance"
+        for change, words in (
+            (lambda leaf: leaf, SAME),
+            (_zeros, f"zeros are {nothing}"),
+            (_middle, f"one number everywhere is {nothing}"),
+        ):
+            differences = self.differences(map_leaves(change, other), first)
+            if differences and all(each.passed for each in differences):
+                raise UnfairComparison(words)
         self._check_inputs(second, other)
 
     def _check_inputs(self, args: tuple[Any, ...], outputs: object) -> None:
@@ -194,10 +196,6 @@ class Reference:
                         "compute it; tighten tolerance, or let inputs(seed) draw values that change it by more"
                     )
 
-    def _are_right(self, found: object, args: tuple[Any, ...]) -> bool:
-        differences = self.differences(found, args)
-        return bool(differences) and all(each.passed for each in differences)
-
 
 class ReadyCase:
     """A case with an example of its inputs, and the tensors that the reference returns for it."""
@@ -206,7 +204,6 @@ class ReadyCase:
         self.spec, self.case, self.device = spec, case, device
         self.reference = Reference(spec, device)
         (self.example,) = self.draw(1)
-        describe(self.example, "the inputs")  # before they are copied
         self.outputs, self.are_inputs = self.reference.outputs(self.example)
         self.saved = b""
         """The reference's call as data; empty where it cannot be replayed, or was replayed wrongly."""
@@ -242,12 +239,18 @@ class ReadyCase:
         return self._inputs(*(secrets.randbelow(2**31) for _ in range(number)))
 
     def _inputs(self, *seeds: int) -> list[tuple[Any, ...]]:
-        return [self.spec.inputs(self.case, seed, self.device.torch_device) for seed in seeds]
+        drawn = (self.spec.inputs(self.case, seed, self.device.torch_device) for seed in seeds)
+        return [as_sent(each, "the inputs") for each in drawn]
 
 
 def case_name(case: Case) -> str:
     """Return the parameters of a case in words."""
     return ", ".join(f"{name}={value!r}" for name, value in case.items())
+
+
+def as_sent(value: object, what: str) -> Any:
+    """Return a pytree as a candidate gets and returns it: of plain tuples, lists, dicts and tensors."""
+    return rebuild(*describe(value, what))
 
 
 def copied(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """A judgement inside a test: `gpu_bench.judge`, by the limits of the test's `perf` mark."""
 
 import inspect
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.spec import Spec
 from pytest_gpubench.judge.spec.model import draw_inputs, entry_named
 from pytest_gpubench.judge.spec.own_files import digest_of
+from pytest_gpubench.judge.spec.python_file import check_tolerance
 from pytest_gpubench.judge.trial import Rules
 from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.units import name_of
@@ -80,16 +80,6 @@ def error_of(judgement: Judgement) -> Exception:
     return error
 
 
-def candidate_path(given: object) -> Path:
-    """Return the path of a candidate's file; raise BadRequest for anything else, such as a function."""
-    if not isinstance(given, (str, os.PathLike)):
-        raise BadRequest(
-            f"judge(candidate=...) must be the path of a Python file, which a process of its own loads, found "
-            f"{type(given).__name__}: gpu_bench.compare takes functions"
-        )
-    return Path(given)
-
-
 def spec_of(
     reference: Callable[..., object],
     inputs: Callable[[int], Any],
@@ -100,6 +90,8 @@ def spec_of(
     for name, given in (("reference", reference), ("inputs", inputs)):
         if not callable(given):
             raise BadRequest(f"judge({name}=...) must be a function, found {type(given).__name__}")
+
+    check_tolerance(tolerance, "judge()")
 
     def made(case: object, seed: int, device: "torch.device | str") -> tuple[Any, ...]:
         return draw_inputs(lambda: inputs(seed), seed, device)

@@ -58,13 +58,13 @@ class Referee:
         with suppress(BrokenPipeError):
             self.process.stdin.write(f"{line}\n")
         answer = self.process.stdout.readline()
-        if answer and not _is_answer(answer):
+        if _is_answer(answer):
+            return answer.rstrip("\n")
+        if answer:
             self._said = f" after it wrote {answer!r}, which is no judgement"
             self.process.kill()
-            answer = ""
-        if not answer:
-            self.process.wait()
-        return answer.rstrip("\n")
+        self.process.wait()
+        return ""
 
     @property
     def end(self) -> str:
@@ -177,16 +177,16 @@ class Connection(threading.Thread):
     def run(self) -> None:
         """Have a request after the other judged, until the client ends or the server stops reading; await answers."""
         asked = 0
-        with suppress(OSError), self._socket.makefile("rb") as lines:
-            while rest := (line := lines.readline(LONGEST_LINE)):
-                while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):  # what is left is no other request
-                    rest = lines.readline(LONGEST_LINE)
-                if line.strip():
-                    self._ask(line)
-                    asked += 1
-        for _ in range(asked):
-            self._answered.acquire()
-        self._close()
+        with self._socket:
+            with suppress(OSError), self._socket.makefile("rb") as lines:
+                while rest := (line := lines.readline(LONGEST_LINE)):
+                    while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):  # what is left is no other request
+                        rest = lines.readline(LONGEST_LINE)
+                    if line.strip():
+                        self._ask(line)
+                        asked += 1
+            for _ in range(asked):
+                self._answered.acquire()
         self._server.connections.discard(self)
 
     def _ask(self, line: bytes) -> None:
@@ -215,18 +215,13 @@ class Connection(threading.Thread):
             try:
                 self._socket.sendall(msgspec.json.encode(answer) + b"\n")
             except OSError:
-                self._close()
+                self.shut(socket.SHUT_RDWR)
         self._answered.release()
 
-    def stop_reading(self) -> None:
-        """Read no more requests than were sent."""
+    def shut(self, how: int) -> None:
+        """Read no more requests than were sent (SHUT_RD), or send no more answers either (SHUT_RDWR)."""
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RD)
-
-    def _close(self) -> None:
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+            self._socket.shutdown(how)
 
 
 class Server:
@@ -242,10 +237,14 @@ class Server:
         """Take no more requests; `serve` returns when those that were sent are answered."""
         self.stopping.set()
 
-    def serve(self) -> None:
-        """Answer requests until `stop` is called; raise MeasurementError where a referee ended."""
+    def serve(self, listens: Callable[[], object] = lambda: None) -> None:
+        """Answer requests until `stop` is called; raise MeasurementError where a referee ended.
+
+        listens: is called once clients can connect.
+        """
         with listening(self.path) as listener:
             listener.settimeout(POLL_S)
+            listens()
             while self.referees.are_alive and not self.stopping.is_set():
                 try:
                     connection = Connection(listener.accept()[0], self)
@@ -257,7 +256,7 @@ class Server:
                 self.connections.add(connection)
                 connection.start()
         for each in [*self.connections]:
-            each.stop_reading()
+            each.shut(socket.SHUT_RD)
         for each in [*self.connections]:
             each.join()
         self.referees.finish()

@@ -240,3 +240,5 @@ def test_requests_are_answered_on_all_gpus_until_sigterm(tmp_path: Path, capsys:
     assert {json.loads(each)["judgement"]["gpu"] for each in answers} == {"GPU-0", "GPU-1"}
     assert capsys.readouterr().out == f"listening on {path}\n"
     assert not path.exists()
+    assert main(["judge", "--serve", str(path / "nowhere"), "--spec", "spec.py"]) == 2
+    assert capsys.readouterr().out == "", "nobody listens"

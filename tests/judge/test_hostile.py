@@ -64,7 +64,7 @@ def test_an_interrupt_leaves_verdicts_and_nothing_else(tmp_path: Path, number: s
     (tmp_path / "hangs.py").write_text(ALL["hangs: sleeps, first"].text)
     folder = tmp_path / "folder"
     folder.mkdir()
-    words = ["judge", "--jsonl", "--device", "cpu", "--spec", "spec.py", "--ahead", "1"]
+    words = ["judge", "--jsonl", "--device=cpu", "--spec=spec.py", "--ahead=1", f"--lock-folder={tmp_path / 'locks'}"]
     with fork_server.RealPopen(
         [sys.executable, "-m", "pytest_gpubench", *words],
         cwd=tmp_path,

@@ -129,6 +129,12 @@ def test_a_candidate_that_hangs_is_ended(spec: Path, tmp_path: Path) -> None:
     assert pytest_gpubench.judge(path, spec=spec, device="cpu", timeout_s=0.5, budget_s=0.1).status == "timeout"
 
 
+@pytest.mark.parametrize("given", [{"timeout_s": 0}, {"memory_bytes": "1 x"}, {"device": "gpu"}, {"trust_claims": 1}])
+def test_a_keyword_that_is_not_valid_is_refused(spec: Path, given: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest, match=rf"judge\({next(iter(given))}=.*\) is not valid"):
+        pytest_gpubench.judge("candidate.py", spec=spec, **given)
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -296,6 +302,7 @@ def test_the_module_that_is_called_may_be_patched(monkeypatch: pytest.MonkeyPatc
         (ReadyCase, "warm", torch.OutOfMemoryError("no room"), "OutOfMemoryError in the referee: no room"),
         (ReadyCase, "warm", UnfairComparison("zeros are right"), "zeros are right"),
         (ReadyCase, "warm", BadRequest("a mistake"), None),
+        (ReadyCase, "warm", SystemExit("a mistake"), None),
         (Judge, "_load", OSError("no space"), "OSError in the referee: no space"),
         (Trial, "judge", ValueError("odd"), "ValueError in the referee: odd"),
         (Trial, "judge", BadRequest("a mistake"), None),
@@ -307,7 +314,7 @@ def test_an_error_in_the_referee_costs_one_candidate(
     monkeypatch: pytest.MonkeyPatch,
     owner: Any,
     name: str,
-    error: Exception,
+    error: BaseException,
     reason: str | None,
 ) -> None:
     """The disk or the GPU may be full for a while. A mistake in the spec ends the command, as it concerns all."""

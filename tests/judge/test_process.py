@@ -88,10 +88,6 @@ def test_a_process_may_use_no_other_gpu_than_its_own(
     assert variables["CUDA_VISIBLE_DEVICES"] == ("3,4" if place == "1" else uuid)
 
 
-def test_a_process_without_a_gpu_may_use_none() -> None:
-    assert gpu_for_process(cpu_device(), {}) == ("cpu", [])
-
-
 def test_a_process_finds_packages_where_the_referee_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In folders of PYTHONPATH; not what else may lie there, as specs beside a folder that is named like a package."""
     (tmp_path / "specs" / "torch").mkdir(parents=True)

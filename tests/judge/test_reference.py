@@ -1,5 +1,6 @@
 """The reference of a case: its tolerance, its fairness, and its inputs, which are kept for many candidates."""
 
+from collections import namedtuple
 from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import cycle
@@ -19,10 +20,11 @@ from pytest_gpubench.judge.request import spec_of
     [
         ({"golden": "float32"}, "golden= must be 'float64' or a function, found 'float32'"),
         ({"golden_factor": 3}, "golden_factor=3 is given without golden="),
-        ({"rtoll": 1}, r"tolerance = \{'rtoll': 1\} is not valid: .*'rtoll'"),
+        ({"rtoll": 1}, r"judge\(\): tolerance has no 'rtoll': did you mean rtol"),
+        (1e-3, r"judge\(\): tolerance = 0.001 is not valid: give a dict, of rtol, atol"),
     ],
 )
-def test_a_tolerance_that_is_not_valid_is_refused(tolerance: dict[str, Any], message: str) -> None:
+def test_a_tolerance_that_is_not_valid_is_refused(tolerance: Any, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         Reference(spec_of(torch.tanh, lambda seed: torch.zeros(4), tolerance), cpu_device())
 
@@ -55,6 +57,21 @@ def test_a_reference_that_is_wrong_itself_is_refused(reference: Any, found: str)
         UnfairComparison, match=f"the reference itself, called again, is not within the tolerance: out: .*{found}"
     ):
         Reference(spec_of(reference, lambda seed: 1, None), cpu_device()).check_fair(*inputs)
+
+
+def test_containers_are_given_and_compared_as_they_are_sent() -> None:
+    """A candidate gets and returns a plain tuple, whose leaves have other names than those of a named one."""
+    Pair = namedtuple("Pair", "x y")
+    spec = spec_of(lambda pair: Pair(*pair), lambda seed: (Pair(torch.randn(4), torch.randn(4)),), None)
+    ready = ReadyCase(spec, {}, cpu_device())
+    [pair] = ready.example
+    assert type(pair) is tuple
+    assert all(each.passed for each in ready.reference.differences(pair, ready.example))
+
+
+def test_a_reference_that_returns_nothing_is_refused() -> None:
+    with pytest.raises(BadRequest, match="there is nothing to compare: the reference returns no output"):
+        ReadyCase(spec_of(lambda x: [None], lambda seed: torch.randn(4), None), {}, cpu_device()).warm()
 
 
 def test_inputs_that_cannot_be_sent_are_refused_before_they_are_copied() -> None:

@@ -52,13 +52,6 @@ def test_a_spec_of_our_own_may_have_a_name_of_kernelbenchs(tmp_path: Path, words
     assert spec_of(tmp_path, f"{DOUBLE}\n{words}\n").name == "double"
 
 
-@pytest.mark.parametrize(
-    ("words", "trusted"), [("", False), ("trust_claims = True", True), ("trust_claims = False", False)]
-)
-def test_claims_are_trusted_where_a_spec_says_so(tmp_path: Path, words: str, trusted: bool) -> None:
-    assert spec_of(tmp_path, f"{DOUBLE}\n{words}\n").trust_claims is trusted
-
-
 @pytest.mark.parametrize("name", ["double", "candidate"])
 def test_the_candidate_is_found_by_the_references_name_or_as_candidate(tmp_path: Path, name: str) -> None:
     entry = pickle.loads(pickle.dumps(spec_of(tmp_path, DOUBLE).entry))

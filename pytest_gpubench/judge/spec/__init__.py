@@ -22,17 +22,14 @@ def read_spec(path: "Path | str") -> Spec:
     try:
         files = OwnFiles(path.parent)
         with files.in_use():
-            spec = _read(path, files)
+            if path.suffix == ".json":
+                spec = spec_of_definition(path, files)
+            else:
+                module = load_source(path, files.read)
+                is_kernelbench = hasattr(module, "Model") and hasattr(module, "get_inputs")
+                spec = (spec_of_problem if is_kernelbench else spec_of_module)(module, path)
         return replace(spec, digest=files.digest, files=files)
     except GpuBenchError:
         raise
     except (Exception, SystemExit) as error:
         raise BadFile(f"{path} cannot be used as a spec, it raises {type(error).__name__}: {error}") from error
-
-
-def _read(path: Path, files: OwnFiles) -> Spec:
-    if path.suffix == ".json":
-        return spec_of_definition(path, files)
-    module = load_source(path, files.read)
-    is_kernelbench = hasattr(module, "Model") and hasattr(module, "get_inputs")
-    return (spec_of_problem if is_kernelbench else spec_of_module)(module, path)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -84,6 +85,17 @@ class Definition(msgspec.Struct, frozen=True):
         wanted = self.outputs.values()
         return tuple(torch.empty(self.shape(each, axes), dtype=each.torch_dtype, device=device) for each in wanted)
 
+    def call(self, function: Callable[..., Any], writes_outputs: bool, *inputs: Any) -> tuple[Any, ...]:
+        """Return the outputs of a function, which may write them to its last arguments, as a tuple in order."""
+        if writes_outputs:
+            outputs = self.new_outputs(inputs)
+            function(*inputs, *outputs)
+            return outputs
+        found = function(*inputs)
+        if isinstance(found, Mapping):
+            return tuple(found[name] for name in self.outputs)
+        return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
 
 class Source(msgspec.Struct, frozen=True):
     """The source of an input's values."""
@@ -110,27 +122,6 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class DefinitionFunction:
-    """A function of a definition that returns its outputs as a tuple, in the definition's order."""
-
-    function: Callable[..., Any]
-    definition: Definition
-    writes_outputs: bool = False
-    """True if it writes its outputs to its last arguments."""
-
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        """Call the function."""
-        if self.writes_outputs:
-            outputs = self.definition.new_outputs(inputs)
-            self.function(*inputs, *outputs)
-            return outputs
-        found = self.function(*inputs)
-        if isinstance(found, Mapping):
-            return tuple(found[name] for name in self.definition.outputs)
-        return tuple(found) if isinstance(found, (tuple, list)) else (found,)
-
-
-@dataclass(frozen=True)
 class SolutionEntry(Entry):
     """The entry of a solution; its definition lacks the reference."""
 
@@ -139,14 +130,14 @@ class SolutionEntry(Entry):
     def load(self, path: Path) -> Callable[..., Any]:
         """Build the solution in a `.json` file, or run a Python file that defines `run`; return its function."""
         if path.suffix != ".json":
-            return DefinitionFunction(super().load(path), self.definition)
+            return partial(self.definition.call, super().load(path), False)
         solution = decode(path.read_bytes(), Solution, path)
         if solution.definition != self.definition.name:
             raise BadRequest(
                 f"{path.name} is a solution of {solution.definition}, and the spec defines {self.definition.name}: "
                 "give the definition that it is for"
             )
-        return DefinitionFunction(solution_function(solution), self.definition, solution.spec.destination_passing_style)
+        return partial(self.definition.call, solution_function(solution), solution.spec.destination_passing_style)
 
 
 def spec_of_definition(path: Path, files: OwnFiles) -> Spec:
@@ -160,7 +151,7 @@ def spec_of_definition(path: Path, files: OwnFiles) -> Spec:
     workloads = {each.uuid: each for each in _workloads(files.read(workloads_path), definition, workloads_path)}
     module = ModuleType(f"reference of {definition.name}")
     exec(compile(definition.reference, f"<{module.__name__}>", "exec"), vars(module))  # the referee trusts its spec
-    reference = DefinitionFunction(required(module, path, "run"), definition)
+    reference = partial(definition.call, required(module, path, "run"), False)
 
     def inputs(case: Case, seed: int, device: "torch.device | str") -> tuple[Any, ...]:
         workload = workloads[str(case[UUID])]

@@ -91,6 +91,8 @@ def _build_model(model: Callable[..., Any], arguments: tuple[Any, ...], seed: in
 
 def spec_of_problem(module: ModuleType, path: Path) -> Spec:
     """Return the spec of a KernelBench problem."""
+    from pytest_gpubench.correctness import float64_by_default, widened
+
     model, get_inputs, get_init_inputs = (required(module, path, name) for name in NAMES)
     rules = rules_of(module, path)
     seed = secrets.randbits(31)
@@ -99,7 +101,13 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
     sent.path = path
     sent.load()
     reference = PlacedModule(_build_model(model, arguments, seed))
-    rules["tolerance"] = rules["tolerance"] or {"golden": golden_of(reference), "golden_factor": GOLDEN_FACTOR}
+    wide = cache(lambda: PlacedModule(copy.deepcopy(reference.module).double()))
+
+    def golden(*inputs: Any) -> Any:
+        with float64_by_default():
+            return wide()(*widened(inputs)[0])
+
+    rules["tolerance"] = rules["tolerance"] or {"golden": golden, "golden_factor": GOLDEN_FACTOR}
     return Spec(
         name="ModelNew",
         cases=({},),
@@ -108,16 +116,3 @@ def spec_of_problem(module: ModuleType, path: Path) -> Spec:
         entry=ModelEntry(("ModelNew",), arguments, seed),
         **rules,
     )
-
-
-def golden_of(reference: PlacedModule) -> Callable[..., Any]:
-    """Return a float64 copy of a module, made when it is first called."""
-    from pytest_gpubench.correctness import float64_by_default, widened
-
-    wide = cache(lambda: PlacedModule(copy.deepcopy(reference.module).double()))
-
-    def golden(*inputs: Any) -> Any:
-        with float64_by_default():
-            return wide()(*widened(inputs)[0])
-
-    return golden

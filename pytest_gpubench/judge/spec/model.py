@@ -1,16 +1,16 @@
 """The spec of a candidate, the part of it that the candidate's process gets, and Python files run as modules."""
 
-import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpubench.errors import BadFile, BadRequest
-from pytest_gpubench.judge.spec.own_files import MODULE_PREFIX, OwnFiles
+from pytest_gpubench.judge.spec.own_files import MODULE_PREFIX, OwnFiles, TextLoader
 from pytest_gpubench.verdict.limits import Limits
 
 if TYPE_CHECKING:
@@ -103,13 +103,13 @@ def load_source(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> 
     """Run a Python file as a new module; its errors pass through."""
     if not path.is_file():
         raise BadFile(f"there is no file {path}: give the path of a Python file")
-    found = importlib.util.spec_from_file_location(f"{MODULE_PREFIX}{path.stem}", path)
-    if found is None or found.loader is None:
+    if path.suffix != ".py":
         raise BadFile(f"{path} cannot be run: its name must end with .py")
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # Triton and pickle look a module up by its name
-    # not by its loader: bytecode that is kept is taken for a file's as long as its size and second are the same
-    exec(compile(read(path), str(path), "exec"), vars(module))
+    loader = TextLoader(f"{MODULE_PREFIX}{path.stem}", str(path), read)
+    found = spec_from_file_location(loader.name, path, loader=loader)
+    assert found is not None, "it has a loader"
+    module = sys.modules[loader.name] = module_from_spec(found)  # Triton and pickle look a module up by its name
+    loader.exec_module(module)
     return module
 
 

@@ -4,12 +4,12 @@ import hashlib
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from pytest_gpubench.results.provenance import INSTALLED
 
@@ -79,7 +79,7 @@ class OwnFiles(MetaPathFinder):
             return None
         self._packages.add(top)
         if type(found.loader) is SourceFileLoader:
-            found.loader = _TextLoader(name, found.loader.path, self)
+            found.loader = TextLoader(name, found.loader.path, self.read)
         return found
 
     def holds(self, place: str) -> bool:
@@ -98,15 +98,13 @@ def _places(found: ModuleSpec) -> list[str]:
     return [*([found.origin] if found.has_location and found.origin else ()), *(found.submodule_search_locations or ())]
 
 
-class _TextLoader(SourceFileLoader):
+class TextLoader(SourceFileLoader):
     """Runs a module's text, never its bytecode: that is taken for a file's while size and second are the same."""
 
-    def __init__(self, name: str, path: str, files: OwnFiles) -> None:
+    def __init__(self, name: str, path: str, read: Callable[[Path], bytes]) -> None:
         super().__init__(name, path)
-        self._files = files
+        self._read = read
 
-    def path_stats(self, path: object) -> "dict[str, object]":
-        raise OSError("without its time no bytecode is read or written")
-
-    def get_data(self, path: object) -> bytes:
-        return self._files.read(Path(str(path)))
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the file as it is."""
+        return self.source_to_code(self._read(Path(self.path)), self.path)
