@@ -16,9 +16,9 @@ FORGES = (
     "end = Runner.end\nRunner.end = lambda self: [Rep(each.elapsed_us / 1000) for each in end(self)]\n"
 )
 CHEATS = {
-    "computes in half of its calls": (
+    "computes in two of three calls": (
         "calls = []\ndef candidate(x):\n    calls.append(0)\n"
-        "    return work(x) if len(calls) < 12 or len(calls) % 2 else torch.zeros_like(x)"
+        "    return work(x) if len(calls) < 12 or len(calls) % 3 else torch.zeros_like(x)"
     ),
     "computes in the untimed call what a timed one returns": (
         "from pytest_gpubench.judge.runner import Runner\napproach, kept = Runner.approach, {}\n"
