@@ -76,6 +76,12 @@ REPLAYED = {
         "    with torch.cuda.stream(side): smooth_into(out, x)\n"
         "    torch.cuda.current_stream().wait_stream(side)\n    return out"
     ),
+    "a half of it on another stream": (
+        "side = torch.cuda.Stream()\ndef candidate(x):\n    out, half = torch.empty_like(x), x.numel() // 2\n"
+        "    side.wait_stream(torch.cuda.current_stream())\n"
+        "    with torch.cuda.stream(side): smooth_into(out[:half], x[:half])\n"
+        "    smooth_into(out[half:], x[half:])\n    torch.cuda.current_stream().wait_stream(side)\n    return out"
+    ),
     "its times are claimed": (
         "from pytest_gpubench.judge.runner import Runner\nfrom dataclasses import replace\nend = Runner.end\n"
         "Runner.end = lambda self: [replace(each, elapsed_us=each.elapsed_us / 4) for each in end(self)]\n"
