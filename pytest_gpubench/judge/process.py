@@ -98,7 +98,7 @@ class Process:
         except Closed:
             raise self._death() from None
         except Broken as error:
-            raise BadRequest(f"the spec's inputs have too many tensors or values to be sent: {error}") from None
+            raise BadRequest(f"the spec's inputs cannot be sent: {error}: give fewer values, or plain texts") from None
         meanwhile(self.look)
         reply = self._hear()
         if self.has_ended:  # and a child of it has answered

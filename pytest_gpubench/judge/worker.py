@@ -96,7 +96,7 @@ class Worker:
         try:
             self.channel.send(reply)
         except Broken as error:
-            refused = BadRequest(f"the output has too many tensors or values to be sent: {error}")
+            refused = BadRequest(f"the output cannot be sent: {error}: return fewer values, or plain texts")
             self.channel.send(_failed(stage, refused))
 
     def do_load(self, entry: str, path: str) -> None:
@@ -247,5 +247,6 @@ def _failed(stage: str, error: BaseException) -> Reply:
         trace = "".join(traceback.format_exception(type(error), error, frames))[-LONGEST_TEXT:]
     except Exception:
         text = text or "its text cannot be read"
+    text, trace = (each.encode(errors="backslashreplace").decode() for each in (text, trace))  # of lone surrogates
     name = "BadRequest" if isinstance(error, BadRequest) else type(error).__name__[:100]
     return Reply(kind="failed", stage=stage, error=name, text=text, trace=trace)

@@ -154,9 +154,9 @@ def test_what_is_too_long_to_be_sent_is_refused(tmp_path: Path, inputs: int, out
     )
     with Judge(path, "cpu", budget_s=0.05) as judge:
         if inputs:
-            with pytest.raises(BadRequest, match="the spec's inputs have too many tensors or values to be sent"):
+            with pytest.raises(BadRequest, match="the spec's inputs cannot be sent: a message of"):
                 judge(tmp_path / "candidate.py")
         else:
             found = judge(tmp_path / "candidate.py")
             assert found.status == "refused"
-            assert found.reason.startswith("the output has too many tensors or values to be sent: a message of")
+            assert found.reason.startswith("the output cannot be sent: a message of")
