@@ -22,6 +22,7 @@ from pytest_gpubench.judge.layout import (
     copy_elements,
     describe,
     distinct_elements,
+    dtype_of,
     layout_of,
     leaf_of,
     rebuild,
@@ -91,7 +92,7 @@ class Candidate:
         import torch
 
         given = torch.arange(2.0**12, device=self.device.torch_device)
-        self.begin_case((given,), 1, [given])
+        self.begin_case((given,), 1, [leaf_of(given)])
         self.first()
         found = [self.output()]
         if self.gpu is not None:
@@ -107,27 +108,18 @@ class Candidate:
 
     # inputs
 
-    def begin_case(
-        self,
-        example: Sequence[object],
-        sets: int,
-        outputs: "Sequence[torch.Tensor]",
-        are_inputs: Sequence[bool] = (),
-        blank: bool = False,
-    ) -> None:
-        """Give it memory for so many sets of inputs like these, and for an output like the reference's.
+    def begin_case(self, example: Sequence[object], sets: int, outputs: Sequence[Leaf], blank: bool = False) -> None:
+        """Give it memory for so many sets of inputs like these, and for outputs like the reference's.
 
-        are_inputs: for each output whether the reference's is memory of an input; none is if it is empty. blank: call a
-        function of ours that takes no time; only before the candidate is loaded.
+        blank: call a function of ours that takes no time; only before the candidate is loaded.
         """
         import torch
 
         node, tensors = describe(tuple(example), "the inputs")
         self._example = example
-        dense = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in outputs]
+        dense = [torch.empty(each.shape, dtype=dtype_of(each.dtype), device="meta") for each in outputs]
         self.layout, self.output_layout = layout_of(tensors, sets), layout_of(dense)
-        self._own_elements = [*map(distinct_elements, map(leaf_of, outputs))]
-        self._are_inputs = [*are_inputs] or [False] * len(outputs)
+        self._like = outputs
         sizes, files, handles = case_blocks(self.layout, self.output_layout), list[int](), list[str]()
         if self.gpu is None:
             files = [make_file(sum(sizes))]
@@ -241,13 +233,12 @@ class Candidate:
         """Return tensors in the structure of the last output; raise Ended where they are not like the reference's."""
         if self._reported is None:
             raise Ended("invalid", "the candidate does not say what it returns")
-        (node, leaves), wanted = self._reported, self.output_layout.leaves
-        if len(leaves) != len(wanted):
-            raise Ended("wrong", f"it returns {len(leaves)} tensors, and the reference {len(wanted)}")
+        node, leaves = self._reported
+        if len(leaves) != len(self._like):
+            raise Ended("wrong", f"it returns {len(leaves)} tensors, and the reference {len(self._like)}")
         try:
-            reference = zip(wanted, self._own_elements, self._are_inputs, strict=True)
-            for index, (leaf, like) in enumerate(zip(leaves, reference, strict=True)):
-                _require_like(index, leaf, *like)
+            for index, (leaf, like) in enumerate(zip(leaves, self._like, strict=True)):
+                _require_like(index, leaf, like)
             return rebuild(node, [*map(as_it_lay, tensors, leaves)])
         except Ended:
             raise
@@ -277,7 +268,7 @@ def _happens(event: Any, within_s: float) -> bool:
     return True
 
 
-def _require_like(index: int, leaf: Leaf, like: Leaf, own_elements: int, is_input: bool) -> None:
+def _require_like(index: int, leaf: Leaf, like: Leaf) -> None:
     """Raise Ended where an output has another shape or dtype than the reference's, or shares memory as that does not.
 
     Its elements with one another, or with an input.
@@ -285,7 +276,7 @@ def _require_like(index: int, leaf: Leaf, like: Leaf, own_elements: int, is_inpu
     if (leaf.dtype, leaf.shape) != (like.dtype, like.shape):
         found, wanted = (f"{each.dtype} {list(each.shape)}" for each in (leaf, like))
         raise Ended("wrong", f"output {index} is {found}, and the reference's {wanted}")
-    if leaf.is_input and not is_input:
+    if leaf.is_input and not like.is_input:
         raise Ended("wrong", f"output {index} is memory of an input, and the reference's is its own: return a copy")
-    if distinct_elements(leaf) < own_elements:
+    if distinct_elements(leaf) < distinct_elements(like):
         raise Ended("wrong", f"output {index} is expanded, and the reference's is not: write each of its elements")

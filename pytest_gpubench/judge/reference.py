@@ -12,6 +12,7 @@ from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.leaves import flatten, map_leaves, tensors_of
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.judge.channel import Leaf
 from pytest_gpubench.judge.judgement import Ended
 from pytest_gpubench.judge.layout import describe, leaf_of, rebuild, span_of, spans_like
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
@@ -126,11 +127,11 @@ class Reference:
             one.copy_(other)
         self.device.synchronize()
 
-    def outputs(self, args: tuple[Any, ...]) -> "tuple[list[torch.Tensor], list[bool]]":
-        """Return the tensors that the reference returns for these inputs, and whether each is memory of an input."""
+    def outputs(self, args: tuple[Any, ...]) -> list[Leaf]:
+        """Describe the tensors that the reference returns for these inputs."""
         given = copied(args)
         found = describe(self.function(*given), "the reference's output")[1]
-        return found, [leaf_of(each, describe(given, "the inputs")[1]).is_input for each in found]
+        return [leaf_of(each, describe(given, "the inputs")[1]) for each in found]
 
     def _returned(self, args: tuple[Any, ...]) -> Any:
         return as_sent(self.function(*copied(args)), "the reference's output")
@@ -158,7 +159,7 @@ class Reference:
         """Raise UnfairComparison where zeros, an input, or the result of other inputs would be right."""
         if not describe(second, "the inputs")[1]:
             raise UnfairComparison("the spec has no tensors as inputs: a candidate may compute once and remember")
-        shape, *others = ([tensor.shape for tensor in self.outputs(each)[0]] for each in (first, second, *self.sets))
+        shape, *others = ([leaf.shape for leaf in self.outputs(each)] for each in (first, second, *self.sets))
         if any(each != shape for each in others):
             raise BadRequest(
                 "the reference's outputs differ in shape from seed to seed, and a candidate's are read from memory for "
@@ -204,7 +205,7 @@ class ReadyCase:
         self.spec, self.case, self.device = spec, case, device
         self.reference = Reference(spec, device)
         (self.example,) = self.draw(1)
-        self.outputs, self.are_inputs = self.reference.outputs(self.example)
+        self.outputs = self.reference.outputs(self.example)
         self.saved = b""
         """The reference's call as data; empty where it cannot be replayed, or was replayed wrongly."""
 

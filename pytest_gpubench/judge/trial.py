@@ -176,7 +176,7 @@ class Trial:
         """Return the judgement of this case by its outputs alone."""
 
         def checked() -> None:
-            self.candidate.begin_case(self.ready.example, 1, self.ready.outputs, self.ready.are_inputs)
+            self.candidate.begin_case(self.ready.example, 1, self.ready.outputs)
             self.candidate.first(self.candidate.meanwhile)
             self._check(self.ready.example)
 
@@ -209,7 +209,7 @@ class Trial:
         sets = self._sets_for(example)
         self.reference.begin_case(example, sets)
         self.reference.launch(b"" if self.cost is None else self.ready.saved)
-        self.candidate.begin_case(example, sets, self.ready.outputs, self.ready.are_inputs)
+        self.candidate.begin_case(example, sets, self.ready.outputs)
         self.candidate.first()
         self._check(example)
         self.is_checked = True

@@ -12,7 +12,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.channel import Leaf, Reply
 from pytest_gpubench.judge.judgement import Ended
-from pytest_gpubench.judge.layout import as_it_lay, copy_elements, describe
+from pytest_gpubench.judge.layout import as_it_lay, copy_elements, describe, leaf_of
 
 VALUES = [(torch.full((100,), float(number)),) for number in range(3)]
 LEAF = Leaf("float32", (100,), (1,))
@@ -112,7 +112,7 @@ def candidate_of(process: Process, example: tuple[torch.Tensor, ...] = VALUES[0]
     """Return a candidate as on a GPU, whose output is its input."""
     candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
     candidate.gpu = Memory(process)  # type: ignore[assignment]
-    candidate.begin_case(example, sets, [torch.zeros(100)])
+    candidate.begin_case(example, sets, [LEAF])
     return candidate
 
 
@@ -252,7 +252,7 @@ UNREAD = "invalid: the candidate's outputs cannot be read: "
 def test_outputs_are_like_the_references(own: torch.Tensor, node: Any, reported: list[Leaf], found: str) -> None:
     process = Process()
     candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
-    candidate.begin_case(VALUES[0], 1, [own])
+    candidate.begin_case(VALUES[0], 1, [leaf_of(own)])
 
     def read() -> str:
         try:
@@ -267,8 +267,9 @@ def test_outputs_are_like_the_references(own: torch.Tensor, node: Any, reported:
 
 def test_an_output_may_be_memory_of_an_input_where_the_references_is() -> None:
     candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
-    candidate.begin_case(VALUES[0], 1, [FOUR], [True])
-    candidate._reported = ["t", 0], [Leaf("float32", (4,), (1,), is_input=True)]
+    leaf = Leaf("float32", (4,), (1,), is_input=True)
+    candidate.begin_case(VALUES[0], 1, [leaf])
+    candidate._reported = ["t", 0], [leaf]
     assert candidate.output().tolist() == [0.0] * 4
 
 
@@ -281,6 +282,7 @@ def test_an_output_may_be_memory_of_an_input_where_the_references_is() -> None:
         torch.arange(4.0).expand(3, 4),
         torch.arange(9, dtype=torch.uint8)[1:],
         torch.arange(3, dtype=torch.uint8),
+        torch.ones(3, dtype=torch.float16)[1:1],
         torch.tensor([1 + 2j, 3 - 1j]).conj(),
     ],
 )
