@@ -7,8 +7,8 @@ begin early; what ends late is wrong. Its output is fetched when its time is tak
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -185,41 +185,49 @@ class Candidate:
         clock, copied, at = [[new_event() for _ in range(3)] for _ in values], new_event(), self._counters.data_ptr()
         first = self._counted + 1
         self.process.ask("queue", calls=len(values), first=first)
-        for number, (inputs, outputs, (free, begin, end)) in enumerate(zip(spans, kept, clock, strict=True), first):
-            free.record()
-            copy_elements(self._spans[0], inputs)
-            self.flush()
-            begin.record()
-            self.gpu.write(at + RELEASED_AT, number)
-            self.gpu.wait_for(at + DONE_AT, number)
-            end.record()
-            self.gpu.write(at + FETCHED_AT, number)
-            self.gpu.wait_for(at + COPIED_AT, number)
-            copy_elements(outputs, self._outputs)
-        copied.record()
         self._counted += len(values)
-        with self.process.running():
-            self._wait_until(copied)
+        with self.process.running(), self._ended_by_errors():
+            for number, (inputs, outputs, (free, begin, end)) in enumerate(zip(spans, kept, clock, strict=True), first):
+                free.record()
+                copy_elements(self._spans[0], inputs)
+                self.flush()
+                begin.record()
+                self.gpu.write(at + RELEASED_AT, number)
+                self.gpu.wait_for(at + DONE_AT, number)
+                end.record()
+                self.gpu.write(at + FETCHED_AT, number)
+                self.gpu.wait_for(at + COPIED_AT, number)
+                copy_elements(outputs, self._outputs)
+            copied.record()
+            if not _happens(copied, self.process.left_s):
+                raise Ended("timeout", f"its calls did not end within {self.process.allowed_s:g} s")
         return [
             Released(1e3 * begin.elapsed_time(end), 1e3 * free.elapsed_time(begin), self._rebuilt(outputs))
             for (free, begin, end), outputs in zip(clock, kept, strict=True)
         ]
 
-    def _wait_until(self, event: Any) -> None:
-        """Wait for an event that the candidate's work comes before; raise Ended where its time is over.
+    @contextmanager
+    def _ended_by_errors(self) -> Iterator[None]:
+        """Kill its processes where an error or an interrupt ends a block, and let what was queued in it end.
 
-        Its processes are killed first: while they live, they can count backwards.
+        Else freeing memory would wait for counters that nobody counts. While its processes live, they can count back.
         """
         import torch
 
-        if not _happens(event, self.process.left_s):
+        try:
+            yield
+        except BaseException:
+            last = new_event()
+            last.record()
             self.process.kill()
             stream = torch.cuda.Stream(self.device.torch_device)  # type: ignore[no-untyped-call]
             with torch.cuda.stream(stream):
                 self._counters.fill_(self._counted)
-            if not _happens(event, STOP_S):
-                raise MeasurementError("the GPU still waits for a candidate that was killed: end this process")
-            raise Ended("timeout", f"its calls did not end within {self.process.allowed_s:g} s")
+            if not _happens(last, STOP_S):
+                raise MeasurementError(
+                    "the GPU still waits for a candidate that was killed: end this process"
+                ) from None
+            raise
 
     # outputs
 

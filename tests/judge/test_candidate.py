@@ -2,7 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -179,8 +179,15 @@ def test_a_call_is_released_when_the_one_before_was_copied_away(event: type[Even
     assert process.done == ["case", "first", "queue", "queue"]
 
 
-def test_a_call_that_never_ends_is_not_waited_for(event: type[Event], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["", "running", "queueing"])
+def test_a_call_that_never_ends_or_is_interrupted_is_not_waited_for(
+    event: type[Event], monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     """Its process is killed, and then its counter is set: in another order it may be set back for ever."""
+
+    def interrupt(*given: object) -> NoReturn:
+        raise KeyboardInterrupt
+
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
     monkeypatch.setattr(event, "happens", False)
     process = Process()
@@ -192,9 +199,14 @@ def test_a_call_that_never_ends_is_not_waited_for(event: type[Event], monkeypatc
         monkeypatch.setattr(event, "happens", True)
 
     monkeypatch.setattr(process, "kill", kill, raising=False)
-    with pytest.raises(Ended, match=r"its calls did not end within 0.01 s") as found:
+    if where == "running":
+        monkeypatch.setattr("pytest_gpubench.judge.candidate.time.sleep", interrupt)
+    elif where == "queueing":
+        monkeypatch.setattr(candidate, "flush", interrupt)
+    with pytest.raises((KeyboardInterrupt, Ended)) as found:
         candidate.release(VALUES[:2])
-    assert found.value.status == "timeout"
+    timeout = isinstance(found.value, Ended) and f"{found.value.status}: {found.value}"
+    assert timeout == (not where and "timeout: its calls did not end within 0.01 s")
     assert candidate._counters.tolist() == [2] * 128
 
 
