@@ -8,7 +8,7 @@ begin early; what ends late is wrong. Its output is fetched when its time is tak
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -121,27 +121,25 @@ class Candidate:
         self.layout, self.output_layout = layout_of(tensors, sets), layout_of(dense)
         self._like = outputs
         sizes, files, handles = case_blocks(self.layout, self.output_layout), list[int](), list[str]()
-        if self.gpu is None:
-            files = [make_file(sum(sizes))]
-            blocks = map_file(files[0], sizes)
-        else:
-            self._allocated.append(blocks := [])
-            for size in sizes:
-                block, handle = self.gpu.allocate(size)
-                blocks.append(block)
-                handles.append(handle)
-            self._counted = 0
-        found, (self._outputs,), counters = case_views(blocks, self.layout, self.output_layout)
-        self._counters = counters.zero_().view(torch.int32)
-        self._spans = [[*map(span_of, tensors)] for tensors in found]
-        for index in range(sets):
-            self.fill(example, index)
-        layouts = {"structure": node, "layout": self.layout, "outputs": self.output_layout}
-        try:
+        with ExitStack() as held:
+            if self.gpu is None:
+                files = [make_file(sum(sizes))]
+                held.callback(os.close, files[0])
+                blocks = map_file(files[0], sizes)
+            else:
+                self._allocated.append(blocks := [])
+                for size in sizes:
+                    block, handle = self.gpu.allocate(size)
+                    blocks.append(block)
+                    handles.append(handle)
+                self._counted = 0
+            found, (self._outputs,), counters = case_views(blocks, self.layout, self.output_layout)
+            self._counters = counters.zero_().view(torch.int32)
+            self._spans = [[*map(span_of, tensors)] for tensors in found]
+            for index in range(sets):
+                self.fill(example, index)
+            layouts = {"structure": node, "layout": self.layout, "outputs": self.output_layout}
             self.process.ask("case", files, **layouts, handles=handles, blank=blank)
-        finally:
-            for each in files:
-                os.close(each)
         self._free(kept=1)
 
     def fill(self, values: Sequence[object], index: int = 0) -> None:

@@ -75,11 +75,11 @@ class Channel:
     ) -> None:
         """Send a message, with open files beside it.
 
-        Raises Closed where nobody can read any more, and Broken where it is too long, or has a text that is none.
+        Raises Closed where nobody can read any more, and Broken where it is too long, or is not plain.
         """
         try:
             data = msgspec.json.encode(message)
-        except UnicodeEncodeError as error:  # of a lone surrogate
+        except (TypeError, UnicodeEncodeError) as error:  # of a number or text of another class, or a lone surrogate
             raise Broken(str(error)) from None
         if len(data) > LONGEST_BYTES:
             raise Broken(f"a message of {len(data)} bytes: {LONGEST_BYTES} are the most")

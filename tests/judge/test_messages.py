@@ -29,10 +29,11 @@ def test_a_message_fits_into_a_socket(text_bytes: int, fits: bool) -> None:
         assert len(Channel(other).receive()[0]) == LONGEST_BYTES
 
 
-def test_a_message_with_a_lone_surrogate_is_refused() -> None:
+@pytest.mark.parametrize("text", ["\udc80", type("Text", (str,), {})("a")])
+def test_a_message_that_is_not_plain_is_refused(text: str) -> None:
     one, other = pair()
-    with one, other, pytest.raises(Broken, match="surrogates not allowed"):
-        Channel(one).send({"text": "\udc80"})
+    with one, other, pytest.raises(Broken, match=r"surrogates not allowed|objects of type Text"):
+        Channel(one).send({"text": text})
 
 
 def test_a_message_longer_than_a_socket_of_this_machine_is_refused() -> None:

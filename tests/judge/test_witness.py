@@ -11,7 +11,6 @@ import torch
 
 from pytest_gpubench.judge.candidate import Released
 from pytest_gpubench.judge.judgement import time_of
-from pytest_gpubench.judge.layout import leaf_of
 from pytest_gpubench.judge.witness import ClocksDisagree, ReplayCost, Witness, measure_replays
 
 
@@ -44,7 +43,7 @@ COST = ReplayCost(call_us=150.0, own_us=80.0)
 
 def witness_of(candidate: Candidate, cost: ReplayCost = COST, output_bytes: int = 0) -> Witness:
     reference, device = SimpleNamespace(require=lambda *given: None), SimpleNamespace(cache_bytes=60)
-    outputs = [leaf_of(torch.zeros(output_bytes, dtype=torch.int8))]
+    outputs = [SimpleNamespace(shape=(output_bytes,), stride=(1,), dtype="int8")]
     ready: Any = SimpleNamespace(draw=lambda number: [()] * number, reference=reference, outputs=outputs, device=device)
     return Witness(candidate, ready, cost, 100.0, launch_us=1.0)  # type: ignore[arg-type]
 
