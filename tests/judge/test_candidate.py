@@ -12,7 +12,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.channel import Leaf, Reply
 from pytest_gpubench.judge.judgement import Ended
-from pytest_gpubench.judge.layout import as_it_lay, copy_elements, describe, leaf_of
+from pytest_gpubench.judge.layout import as_it_lay, copy_elements, describe, layout_of
 
 VALUES = [(torch.full((100,), float(number)),) for number in range(3)]
 LEAF = Leaf("float32", (100,), (1,))
@@ -264,7 +264,7 @@ UNREAD = "invalid: the candidate's outputs cannot be read: "
 def test_outputs_are_like_the_references(own: torch.Tensor, node: Any, reported: list[Leaf], found: str) -> None:
     process = Process()
     candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
-    candidate.begin_case(VALUES[0], 1, [leaf_of(own)])
+    candidate.begin_case(VALUES[0], 1, layout_of([own]).leaves)
 
     def read() -> str:
         try:
