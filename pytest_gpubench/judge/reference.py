@@ -68,8 +68,7 @@ class Reference:
             except BaseException:
                 self.close()
                 raise
-        replayed = self._replayed if saved else None
-        self.runner.function = replayed or self.function
+        self.runner.function = self._replayed if saved and self._replayed else self.function
 
     def whole_us(self) -> float:
         """Return the time of a replay as one graph, by two events in a full queue; 0 where it is not replayed.
@@ -78,8 +77,7 @@ class Reference:
         """
         if self._replayed is None:
             return 0.0
-        replayed = self._replayed
-        return self._queued_us(lambda: replayed.whole(*self.sets[0])) - self._events_us
+        return self._queued_us(partial(self._replayed, *self.sets[0], whole=True)) - self._events_us
 
     @cached_property
     def _events_us(self) -> float:

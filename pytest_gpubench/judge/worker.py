@@ -9,6 +9,7 @@ import pickle
 import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,7 @@ class Worker:
         """
         assert self.gpu is not None, "calls are queued on a GPU"
         function = self.runner.function
-        launch = function.whole if isinstance(function, ReplayedCall) else function
+        launch = partial(function, whole=True) if isinstance(function, ReplayedCall) else function
         for number in range(first, first + calls):
             self.gpu.wait_for(self.counters + RELEASED_AT, number)
             _, tensors = describe(launch(*self.runner.sets[0]), "the output")

@@ -279,8 +279,7 @@ def test_outputs_are_like_the_references(own: torch.Tensor, node: Any, reported:
 
 def test_an_output_may_be_memory_of_an_input_where_the_references_is() -> None:
     candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
-    leaf = Leaf("float32", (4,), (1,), is_input=True)
-    candidate.begin_case(VALUES[0], 1, [leaf])
+    candidate.begin_case(VALUES[0], 1, [leaf := Leaf("float32", (4,), (1,), is_input=True)])
     candidate._reported = ["t", 0], [leaf]
     assert candidate.output().tolist() == [0.0] * 4
 

@@ -104,7 +104,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
 def begin_case(worker: Worker, *handles: str) -> None:
     layout = layout_of([torch.ones(2)])
     given = {"structure": describe(torch.ones(2), "")[0], "layout": layout, "outputs": layout}
-    files = [] if handles else [make_file(2 * sum(placed(layout)[0]) + 512)]
+    files = [] if handles else [make_file(3 * sum(placed(layout)[0]))]
     worker.do_case(*files, **given, handles=handles, blank=False)
 
 

@@ -137,26 +137,15 @@ def test_cases_cannot_be_drawn_without_a_strategy(spec: Path) -> None:
 LONG = """
 import torch
 def reference(x, text):
-    return torch.tanh(x), "y" * {outputs}
+    return torch.tanh(x)
+candidate = reference
 def inputs(seed):
-    return torch.randn(2000, generator=torch.Generator().manual_seed(seed)), "x" * {inputs}
-trust_claims = True
+    return torch.randn(2000, generator=torch.Generator().manual_seed(seed)), "x" * 200_000
 """
 
 
-@pytest.mark.parametrize(("inputs", "outputs"), [(200_000, 0), (0, 200_000)])
-def test_what_is_too_long_to_be_sent_is_refused(tmp_path: Path, inputs: int, outputs: int) -> None:
-    """Inputs are the spec's; an output is the candidate's, whose judgement says so."""
+def test_inputs_that_are_too_long_to_be_sent_are_an_error_of_the_spec(tmp_path: Path) -> None:
     path = tmp_path / "spec.py"
-    path.write_text(LONG.format(inputs=inputs, outputs=outputs))
-    (tmp_path / "candidate.py").write_text(
-        f"import torch\ndef candidate(x, text):\n    return torch.tanh(x), 'y' * {outputs}\n"
-    )
-    with Judge(path, "cpu", budget_s=0.05) as judge:
-        if inputs:
-            with pytest.raises(BadRequest, match="the spec's inputs cannot be sent: a message of"):
-                judge(tmp_path / "candidate.py")
-        else:
-            found = judge(tmp_path / "candidate.py")
-            assert found.status == "refused"
-            assert found.reason.startswith("the output cannot be sent: a message of")
+    path.write_text(LONG)
+    with Judge(path, "cpu") as judge, pytest.raises(BadRequest, match="the spec's inputs cannot be sent: a message of"):
+        judge(path)
