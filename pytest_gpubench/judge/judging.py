@@ -83,7 +83,7 @@ def _guarded(case: str, judge: Callable[[], Found]) -> Found | CaseJudgement:
         return judge()
     except Exception as error:
         ended = _ended_by(error)
-        return CaseJudgement(case=case, status=ended.status, reason=ended.reason)
+        return CaseJudgement(case=case, status=ended.status, reason=ended.reason, detail=ended.detail)
 
 
 def _concluded(judgement: Judgement, found: Sequence[CaseJudgement]) -> Judgement:
@@ -93,7 +93,8 @@ def _concluded(judgement: Judgement, found: Sequence[CaseJudgement]) -> Judgemen
     ratios = [each.ratio for each in found if each.ratio]
     ratio = min(ratios) if len(ratios) == len(found) and worst.status in TIMED else None
     score = min(each.score for each in found) if worst.status == "pass" else 0.0
-    return _with(judgement, status=worst.status, reason=reason, cases=tuple(found), ratio=ratio, score=score)
+    given = {"status": worst.status, "reason": reason, "detail": worst.detail}
+    return _with(judgement, **given, cases=tuple(found), ratio=ratio, score=score)
 
 
 def _with(judgement: Judgement, **changes: object) -> Judgement:
@@ -277,7 +278,7 @@ class Judge:
             stopwatch.lap("loading")
             judgement = _concluded(judgement, self._judge_cases(candidate, cases, load))
             if judgement.status in ("crash", "invalid"):
-                judgement = _with(judgement, detail=candidate.process.tail())
+                judgement = _with(judgement, detail=judgement.detail or candidate.process.tail())
         except Exception as error:
             ended = _ended_by(error)
             judgement = _with(judgement, status=ended.status, reason=ended.reason, detail=ended.detail)

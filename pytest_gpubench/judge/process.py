@@ -250,7 +250,7 @@ def remove_folder(folder: Path) -> None:
 
 def ended_by(reply: Reply) -> Ended:
     """Return the end of a candidate that raised an error, with its status."""
-    error, text = printable(reply.error), printable((reply.text.splitlines() or [""])[0])
+    error, text = printable(reply.error), printable((reply.text.strip().splitlines() or [""])[0])
     words = f"{error}: {text}".removesuffix(": ")
     detail = "\n".join(map(printable, reply.trace.splitlines()))
     if reply.error == "BadRequest":

@@ -184,16 +184,17 @@ class Trial:
 
     def _judged(self, judge: Callable[[], None]) -> CaseJudgement:
         status: Status = "pass"
-        reason = "its outputs are right"
+        reason, detail = "its outputs are right", ""
         self.candidate.process.allow(self.rules.timeout_s)
         try:
             judge()
         except Ended as error:
-            status, reason = error.status, error.reason
+            status, reason, detail = error.status, error.reason, error.detail
         judged = CaseJudgement(
             case=self.ready.name,
             status=status,
             reason=reason,
+            detail=detail,
             compared=self.reference.compared - self._compared_before,
             phases_s=self.stopwatch.laps_s,
             timed_by="candidate" if self.cost is None else "referee",

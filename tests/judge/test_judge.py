@@ -292,6 +292,11 @@ def test_cases_that_cannot_be_drawn_are_an_error_of_the_spec(tmp_path: Path, sea
         judging._search(candidate, read_spec(tmp_path / "spec.py"), Rules(Limits(), drawn=50))
 
 
+def test_an_error_in_a_call_is_told_with_its_traceback(judge: Judge, tmp_path: Path) -> None:
+    found = judged(judge, tmp_path, "def candidate(*inputs):\n    return missing")
+    assert (found.status, ", in candidate\n" in found.detail) == ("crash", True)
+
+
 @pytest.mark.parametrize(("status", "ratio"), [("fail", 40.0), ("invalid", None)])
 def test_a_time_that_is_not_believed_gives_no_ratio(
     judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: Any, ratio: float | None
