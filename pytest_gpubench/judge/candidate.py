@@ -31,17 +31,7 @@ from pytest_gpubench.judge.layout import (
     spans_like,
     unfilled,
 )
-from pytest_gpubench.judge.memory import (
-    COPIED_AT,
-    DONE_AT,
-    FETCHED_AT,
-    RELEASED_AT,
-    GpuMemory,
-    case_blocks,
-    case_views,
-    make_file,
-    map_file,
-)
+from pytest_gpubench.judge.memory import At, GpuMemory, case_blocks, case_views, make_file, map_file
 from pytest_gpubench.judge.process import STOP_S, Process
 from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.timing.l2flush import make_flush
@@ -190,11 +180,11 @@ class Candidate:
                 copy_elements(self._spans[0], inputs)
                 self.flush()
                 begin.record()
-                self.gpu.write(at + RELEASED_AT, number)
-                self.gpu.wait_for(at + DONE_AT, number)
+                self.gpu.write(at + At.RELEASED, number)
+                self.gpu.wait_for(at + At.DONE, number)
                 end.record()
-                self.gpu.write(at + FETCHED_AT, number)
-                self.gpu.wait_for(at + COPIED_AT, number)
+                self.gpu.write(at + At.FETCHED, number)
+                self.gpu.wait_for(at + At.COPIED, number)
                 copy_elements(outputs, self._outputs)
             copied.record()
             if not _happens(copied, self.process.left_s):

@@ -4,6 +4,7 @@ import ctypes
 import fcntl
 import os
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.gpu.context import CUDA_LIBRARY
@@ -15,8 +16,12 @@ if TYPE_CHECKING:
     import torch
 
 COUNTERS_BYTES = 512
-RELEASED_AT, DONE_AT, FETCHED_AT, COPIED_AT = range(0, COUNTERS_BYTES, 128)
-"""The places of the counters of calls that are released and done, and of outputs that are asked for and copied."""
+
+
+class At(IntEnum):
+    """The places of the counters of calls that are released and done, and of outputs that are asked for and copied."""
+
+    RELEASED, DONE, FETCHED, COPIED = range(0, COUNTERS_BYTES, 128)
 
 
 def case_blocks(inputs: Layout, outputs: Layout) -> list[int]:

@@ -31,16 +31,7 @@ from pytest_gpubench.judge.channel import (
 )
 from pytest_gpubench.judge.isolation import limit_all
 from pytest_gpubench.judge.layout import copy_elements, describe, leaf_of, rebuild, unfilled
-from pytest_gpubench.judge.memory import (
-    COPIED_AT,
-    DONE_AT,
-    FETCHED_AT,
-    RELEASED_AT,
-    GpuMemory,
-    case_blocks,
-    case_views,
-    map_file,
-)
+from pytest_gpubench.judge.memory import At, GpuMemory, case_blocks, case_views, map_file
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.results.kernels import distinct_names
@@ -174,12 +165,12 @@ class Worker:
         function = self.runner.function
         launch = partial(function, whole=True) if isinstance(function, ReplayedCall) else function
         for number in range(first, first + calls):
-            self.gpu.wait_for(self.counters + RELEASED_AT, number)
+            self.gpu.wait_for(self.counters + At.RELEASED, number)
             _, tensors = describe(launch(*self.runner.sets[0]), "the output")
-            self.gpu.write(self.counters + DONE_AT, number)
-            self.gpu.wait_for(self.counters + FETCHED_AT, number)
+            self.gpu.write(self.counters + At.DONE, number)
+            self.gpu.wait_for(self.counters + At.FETCHED, number)
             copy_elements(self.outputs, tensors)
-            self.gpu.write(self.counters + COPIED_AT, number)
+            self.gpu.write(self.counters + At.COPIED, number)
 
     def _deliver(self) -> Reply:
         """Copy what a call returned to where the referee reads it, and return the reply that says what it is."""
