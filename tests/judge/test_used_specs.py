@@ -132,20 +132,3 @@ def test_a_spec_with_a_name_that_no_file_has_is_refused(judge: Judge, name: str,
 def test_cases_cannot_be_drawn_without_a_strategy(spec: Path) -> None:
     with pytest.raises(BadRequest, match="50 cases are to be drawn, and the spec has no strategy"):
         Judge(spec, "cpu", search=50)
-
-
-LONG = """
-import torch
-def reference(x, text):
-    return torch.tanh(x)
-candidate = reference
-def inputs(seed):
-    return torch.randn(2000, generator=torch.Generator().manual_seed(seed)), "x" * 200_000
-"""
-
-
-def test_inputs_that_are_too_long_to_be_sent_are_an_error_of_the_spec(tmp_path: Path) -> None:
-    path = tmp_path / "spec.py"
-    path.write_text(LONG)
-    with Judge(path, "cpu") as judge, pytest.raises(BadRequest, match="the spec's inputs cannot be sent: a message of"):
-        judge(path)

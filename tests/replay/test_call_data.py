@@ -20,6 +20,7 @@ from pytest_gpubench.replay.call_data import (
 PORTS = bytes(8)
 KERNEL = Kernel(symbol="mine", image="a" * 64, grid=(2, 1, 1), block=(32, 1, 1), launch_attributes={4: b"\2"})
 OTHER = msgspec.structs.replace(KERNEL, symbol="other", image="b" * 64)
+RECORD = msgspec.structs.replace(KERNEL, symbol="Stream Sync")
 
 
 def kernel_node(kernel: Kernel = KERNEL, *pointers: Pointer) -> Node:
@@ -62,15 +63,16 @@ def test_no_text_and_what_is_too_deep_or_cut_off_is_refused(data: bytes) -> None
         decode_call(data)
 
 
-def test_another_format_is_refused() -> None:
-    with pytest.raises(BadFile, match="format 2, and this pytest-gpubench reads 1"):
-        decode_call(encode_call(msgspec.structs.replace(CALL, format=2)))
-
-
-def test_a_kernel_with_the_name_of_another_record_is_refused() -> None:
-    kernel = msgspec.structs.replace(KERNEL, symbol="Stream Sync")
-    with pytest.raises(BadFile, match="damaged: 'Stream Sync' is no kernel's name"):
-        decode_call(encode_call(call_of_graph(kernel_node(kernel))))
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        (msgspec.structs.replace(CALL, format=2), "format 2, and this pytest-gpubench reads 1"),
+        (call_of_graph(kernel_node(RECORD)), "damaged: 'Stream Sync' is no kernel's name"),
+    ],
+)
+def test_another_format_or_the_name_of_another_record_is_refused(call: CallData, found: str) -> None:
+    with pytest.raises(BadFile, match=found):
+        decode_call(encode_call(call))
 
 
 (OUT,) = CALL.outputs
