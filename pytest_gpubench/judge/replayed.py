@@ -110,10 +110,7 @@ class ReplayedCall:
         self._held = ExitStack()
 
     def __call__(self, *args: object, whole: bool = False) -> object:
-        """Launch it as it was captured, and return what the last launch on these inputs returns.
-
-        whole: launch one graph; a queue has room for many of these.
-        """
+        """Launch it, as it was captured or as one graph, and return what the last launch on these inputs returns."""
         replayed, output = self._on(args)
         replayed.launch(whole)
         return output

@@ -66,9 +66,7 @@ def test_what_a_candidate_writes_is_cut_where_it_is_long() -> None:
     """Its process may send a message of 4 MiB."""
     found = ended_by(Reply(kind="failed", error="KeyError", text="x" * 2**20, trace="y" * 2**20))
     assert len(found.reason) == len(str(found)) == len(found.detail) == 2000
-    assert (
-        ended_by(Reply(kind="failed", error="KeyError", text="\n\na\nb")).reason == "the candidate raised KeyError: a"
-    )
+    assert ended_by(Reply(kind="failed", error="KeyError", text="\n\nab\nc")).reason.endswith(" KeyError: ab")
 
 
 FILES = ["/dev/nvidia-caps", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia11", "/dev/nvidiactl"]
