@@ -7,8 +7,8 @@ begin early; what ends late is wrong. Its output is fetched when its time is tak
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,7 @@ from pytest_gpubench.judge.layout import (
     copy_elements,
     describe,
     distinct_elements,
+    dtype_of,
     layout_of,
     leaf_of,
     rebuild,
@@ -30,17 +31,7 @@ from pytest_gpubench.judge.layout import (
     spans_like,
     unfilled,
 )
-from pytest_gpubench.judge.memory import (
-    COPIED_AT,
-    DONE_AT,
-    FETCHED_AT,
-    RELEASED_AT,
-    GpuMemory,
-    case_blocks,
-    case_views,
-    make_file,
-    map_file,
-)
+from pytest_gpubench.judge.memory import At, GpuMemory, case_blocks, case_views, make_file, map_file
 from pytest_gpubench.judge.process import STOP_S, Process
 from pytest_gpubench.judge.runner import cache_of
 from pytest_gpubench.timing.l2flush import make_flush
@@ -91,7 +82,7 @@ class Candidate:
         import torch
 
         given = torch.arange(2.0**12, device=self.device.torch_device)
-        self.begin_case((given,), 1, [given])
+        self.begin_case((given,), 1, [leaf_of(given)])
         self.first()
         found = [self.output()]
         if self.gpu is not None:
@@ -107,49 +98,38 @@ class Candidate:
 
     # inputs
 
-    def begin_case(
-        self,
-        example: Sequence[object],
-        sets: int,
-        outputs: "Sequence[torch.Tensor]",
-        are_inputs: Sequence[bool] = (),
-        blank: bool = False,
-    ) -> None:
-        """Give it memory for so many sets of inputs like these, and for an output like the reference's.
+    def begin_case(self, example: Sequence[object], sets: int, outputs: Sequence[Leaf], blank: bool = False) -> None:
+        """Give it memory for so many sets of inputs like these, and for outputs like the reference's.
 
-        are_inputs: for each output whether the reference's is memory of an input; none is if it is empty. blank: call a
-        function of ours that takes no time; only before the candidate is loaded.
+        blank: call a function of ours that takes no time; only before the candidate is loaded.
         """
         import torch
 
         node, tensors = describe(tuple(example), "the inputs")
         self._example = example
-        dense = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in outputs]
+        dense = [torch.empty(each.shape, dtype=dtype_of(each.dtype), device="meta") for each in outputs]
         self.layout, self.output_layout = layout_of(tensors, sets), layout_of(dense)
-        self._own_elements = [*map(distinct_elements, map(leaf_of, outputs))]
-        self._are_inputs = [*are_inputs] or [False] * len(outputs)
+        self._like = outputs
         sizes, files, handles = case_blocks(self.layout, self.output_layout), list[int](), list[str]()
-        if self.gpu is None:
-            files = [make_file(sum(sizes))]
-            blocks = map_file(files[0], sizes)
-        else:
-            self._allocated.append(blocks := [])
-            for size in sizes:
-                block, handle = self.gpu.allocate(size)
-                blocks.append(block)
-                handles.append(handle)
-            self._counted = 0
-        found, (self._outputs,), counters = case_views(blocks, self.layout, self.output_layout)
-        self._counters = counters.zero_().view(torch.int32)
-        self._spans = [[*map(span_of, tensors)] for tensors in found]
-        for index in range(sets):
-            self.fill(example, index)
-        layouts = {"structure": node, "layout": self.layout, "outputs": self.output_layout}
-        try:
+        with ExitStack() as held:
+            if self.gpu is None:
+                files = [make_file(sum(sizes))]
+                held.callback(os.close, files[0])
+                blocks = map_file(files[0], sizes)
+            else:
+                self._allocated.append(blocks := [])
+                for size in sizes:
+                    block, handle = self.gpu.allocate(size)
+                    blocks.append(block)
+                    handles.append(handle)
+                self._counted = 0
+            found, (self._outputs,), counters = case_views(blocks, self.layout, self.output_layout)
+            self._counters = counters.zero_().view(torch.int32)
+            self._spans = [[*map(span_of, tensors)] for tensors in found]
+            for index in range(sets):
+                self.fill(example, index)
+            layouts = {"structure": node, "layout": self.layout, "outputs": self.output_layout}
             self.process.ask("case", files, **layouts, handles=handles, blank=blank)
-        finally:
-            for each in files:
-                os.close(each)
         self._free(kept=1)
 
     def fill(self, values: Sequence[object], index: int = 0) -> None:
@@ -193,41 +173,49 @@ class Candidate:
         clock, copied, at = [[new_event() for _ in range(3)] for _ in values], new_event(), self._counters.data_ptr()
         first = self._counted + 1
         self.process.ask("queue", calls=len(values), first=first)
-        for number, (inputs, outputs, (free, begin, end)) in enumerate(zip(spans, kept, clock, strict=True), first):
-            free.record()
-            copy_elements(self._spans[0], inputs)
-            self.flush()
-            begin.record()
-            self.gpu.write(at + RELEASED_AT, number)
-            self.gpu.wait_for(at + DONE_AT, number)
-            end.record()
-            self.gpu.write(at + FETCHED_AT, number)
-            self.gpu.wait_for(at + COPIED_AT, number)
-            copy_elements(outputs, self._outputs)
-        copied.record()
         self._counted += len(values)
-        with self.process.running():
-            self._wait_until(copied)
+        with self.process.running(), self._ended_by_errors():
+            for number, (inputs, outputs, (free, begin, end)) in enumerate(zip(spans, kept, clock, strict=True), first):
+                free.record()
+                copy_elements(self._spans[0], inputs)
+                self.flush()
+                begin.record()
+                self.gpu.write(at + At.RELEASED, number)
+                self.gpu.wait_for(at + At.DONE, number)
+                end.record()
+                self.gpu.write(at + At.FETCHED, number)
+                self.gpu.wait_for(at + At.COPIED, number)
+                copy_elements(outputs, self._outputs)
+            copied.record()
+            if not _happens(copied, self.process.left_s):
+                raise Ended("timeout", f"its calls did not end within {self.process.allowed_s:g} s")
         return [
             Released(1e3 * begin.elapsed_time(end), 1e3 * free.elapsed_time(begin), self._rebuilt(outputs))
             for (free, begin, end), outputs in zip(clock, kept, strict=True)
         ]
 
-    def _wait_until(self, event: Any) -> None:
-        """Wait for an event that the candidate's work comes before; raise Ended where its time is over.
+    @contextmanager
+    def _ended_by_errors(self) -> Iterator[None]:
+        """Kill its processes where an error or an interrupt ends a block, and let what was queued in it end.
 
-        Its processes are killed first: while they live, they can count backwards.
+        Else freeing memory would wait for counters that nobody counts. While its processes live, they can count back.
         """
         import torch
 
-        if not _happens(event, self.process.left_s):
+        try:
+            yield
+        except BaseException:
+            last = new_event()
+            last.record()
             self.process.kill()
             stream = torch.cuda.Stream(self.device.torch_device)  # type: ignore[no-untyped-call]
             with torch.cuda.stream(stream):
                 self._counters.fill_(self._counted)
-            if not _happens(event, STOP_S):
-                raise MeasurementError("the GPU still waits for a candidate that was killed: end this process")
-            raise Ended("timeout", f"its calls did not end within {self.process.allowed_s:g} s")
+            if not _happens(last, STOP_S):
+                raise MeasurementError(
+                    "the GPU still waits for a candidate that was killed: end this process"
+                ) from None
+            raise
 
     # outputs
 
@@ -241,13 +229,12 @@ class Candidate:
         """Return tensors in the structure of the last output; raise Ended where they are not like the reference's."""
         if self._reported is None:
             raise Ended("invalid", "the candidate does not say what it returns")
-        (node, leaves), wanted = self._reported, self.output_layout.leaves
-        if len(leaves) != len(wanted):
-            raise Ended("wrong", f"it returns {len(leaves)} tensors, and the reference {len(wanted)}")
+        node, leaves = self._reported
+        if len(leaves) != len(self._like):
+            raise Ended("wrong", f"it returns {len(leaves)} tensors, and the reference {len(self._like)}")
         try:
-            reference = zip(wanted, self._own_elements, self._are_inputs, strict=True)
-            for index, (leaf, like) in enumerate(zip(leaves, reference, strict=True)):
-                _require_like(index, leaf, *like)
+            for index, (leaf, like) in enumerate(zip(leaves, self._like, strict=True)):
+                _require_like(index, leaf, like)
             return rebuild(node, [*map(as_it_lay, tensors, leaves)])
         except Ended:
             raise
@@ -277,7 +264,7 @@ def _happens(event: Any, within_s: float) -> bool:
     return True
 
 
-def _require_like(index: int, leaf: Leaf, like: Leaf, own_elements: int, is_input: bool) -> None:
+def _require_like(index: int, leaf: Leaf, like: Leaf) -> None:
     """Raise Ended where an output has another shape or dtype than the reference's, or shares memory as that does not.
 
     Its elements with one another, or with an input.
@@ -285,7 +272,7 @@ def _require_like(index: int, leaf: Leaf, like: Leaf, own_elements: int, is_inpu
     if (leaf.dtype, leaf.shape) != (like.dtype, like.shape):
         found, wanted = (f"{each.dtype} {list(each.shape)}" for each in (leaf, like))
         raise Ended("wrong", f"output {index} is {found}, and the reference's {wanted}")
-    if leaf.is_input and not is_input:
+    if leaf.is_input and not like.is_input:
         raise Ended("wrong", f"output {index} is memory of an input, and the reference's is its own: return a copy")
-    if distinct_elements(leaf) < own_elements:
+    if distinct_elements(leaf) < distinct_elements(like):
         raise Ended("wrong", f"output {index} is expanded, and the reference's is not: write each of its elements")

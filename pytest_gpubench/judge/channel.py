@@ -75,9 +75,12 @@ class Channel:
     ) -> None:
         """Send a message, with open files beside it.
 
-        Raises Closed where nobody can read any more, and Broken where it is too long.
+        Raises Closed where nobody can read any more, and Broken where it is too long, or is not plain.
         """
-        data = msgspec.json.encode(message)
+        try:
+            data = msgspec.json.encode(message)
+        except (TypeError, UnicodeEncodeError) as error:  # of a number or text of another class, or a lone surrogate
+            raise Broken(str(error)) from None
         if len(data) > LONGEST_BYTES:
             raise Broken(f"a message of {len(data)} bytes: {LONGEST_BYTES} are the most")
         with_files = partial(socket.send_fds, self.socket, [data], descriptors)

@@ -70,6 +70,8 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     case: str
     status: Status
     reason: str
+    detail: str = ""
+    """The traceback of an error that the candidate raised."""
     verdicts: tuple[Verdict, ...] = ()
     """On each limit; empty where no time was found."""
     outputs: tuple[str, ...] = ()

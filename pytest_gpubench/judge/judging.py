@@ -7,8 +7,8 @@ import math
 import os
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,12 @@ from pytest_gpubench.judge.judgement import STATUSES, TIMED, CaseJudgement, Ende
 from pytest_gpubench.judge.process_pool import MEMORY_BYTES, ProcessPool
 from pytest_gpubench.judge.reference import ReadyCase, case_name
 from pytest_gpubench.judge.replayer import Replayer, saved_by
-from pytest_gpubench.judge.spec import Case, Spec, read_spec
+from pytest_gpubench.judge.spec import Spec, read_spec
 from pytest_gpubench.judge.trial import Rules, Trial
 from pytest_gpubench.limits import memory_size
 from pytest_gpubench.settings import Settings
 from pytest_gpubench.settings.parsers import choice
-from pytest_gpubench.units import format_bytes, printable, safe_lines, shortened
+from pytest_gpubench.units import format_bytes, printable, repr_of, safe_lines, shortened
 from pytest_gpubench.verdict.limits import Limits
 
 Found = TypeVar("Found", bound=CaseJudgement | str | None)
@@ -83,7 +83,7 @@ def _guarded(case: str, judge: Callable[[], Found]) -> Found | CaseJudgement:
         return judge()
     except Exception as error:
         ended = _ended_by(error)
-        return CaseJudgement(case=case, status=ended.status, reason=ended.reason)
+        return CaseJudgement(case=case, status=ended.status, reason=ended.reason, detail=ended.detail)
 
 
 def _concluded(judgement: Judgement, found: Sequence[CaseJudgement]) -> Judgement:
@@ -93,7 +93,8 @@ def _concluded(judgement: Judgement, found: Sequence[CaseJudgement]) -> Judgemen
     ratios = [each.ratio for each in found if each.ratio]
     ratio = min(ratios) if len(ratios) == len(found) and worst.status in TIMED else None
     score = min(each.score for each in found) if worst.status == "pass" else 0.0
-    return _with(judgement, status=worst.status, reason=reason, cases=tuple(found), ratio=ratio, score=score)
+    given = {"status": worst.status, "reason": reason, "detail": worst.detail}
+    return _with(judgement, **given, cases=tuple(found), ratio=ratio, score=score)
 
 
 def _with(judgement: Judgement, **changes: object) -> Judgement:
@@ -103,6 +104,19 @@ def _with(judgement: Judgement, **changes: object) -> Judgement:
     return msgspec.structs.replace(judgement, **changes)
 
 
+@contextmanager
+def _raised_by(part: str) -> Iterator[None]:
+    """Raise BadRequest for an error of a part of the spec."""
+    import torch
+
+    try:
+        yield
+    except (GpuBenchError, Ended, torch.OutOfMemoryError):  # other processes may have taken the memory for a while
+        raise
+    except (Exception, SystemExit) as error:
+        raise BadRequest(f"the spec's {part} raises {type(error).__name__}: {error}") from error
+
+
 def _search(candidate: Candidate, spec: Spec, rules: Rules) -> CaseJudgement | None:
     """Return the judgement of the simplest drawn case that the candidate gets wrong; None where none was found."""
     from hypothesis import Phase, Verbosity, find, settings
@@ -110,16 +124,20 @@ def _search(candidate: Candidate, spec: Spec, rules: Rules) -> CaseJudgement | N
 
     found: list[CaseJudgement] = []
 
-    def is_wrong(case: Case) -> bool:
+    def is_wrong(case: object) -> bool:
+        if not isinstance(case, Mapping):
+            raise BadRequest(f"the spec's search draws {repr_of(case)}, and each case is a dict: draw dicts")
         if not found or found[0].status == "wrong":  # a process that has ended is not asked again
-            judgement = Trial(candidate, ReadyCase(spec, case, candidate.device), rules).check()
+            with _raised_by(f"reference for {case_name(case)}"):
+                ready = ReadyCase(spec, case, candidate.device)
+            judgement = _guarded(case_name(case), Trial(candidate, ready, rules).check)
             if judgement.status != "pass":
                 found[:] = [judgement]
         return bool(found) and found[0].case == case_name(case)
 
     phases = (Phase.generate, Phase.shrink)
     how = settings(max_examples=rules.drawn, database=None, deadline=None, phases=phases, verbosity=Verbosity.quiet)
-    with suppress(NoSuchExample):
+    with _raised_by("search"), suppress(NoSuchExample):
         find(spec.search, is_wrong, settings=how)
     return found[0] if found else None
 
@@ -260,7 +278,7 @@ class Judge:
             stopwatch.lap("loading")
             judgement = _concluded(judgement, self._judge_cases(candidate, cases, load))
             if judgement.status in ("crash", "invalid"):
-                judgement = _with(judgement, detail=candidate.process.tail())
+                judgement = _with(judgement, detail=judgement.detail or candidate.process.tail())
         except Exception as error:
             ended = _ended_by(error)
             judgement = _with(judgement, status=ended.status, reason=ended.reason, detail=ended.detail)
@@ -281,21 +299,14 @@ class Judge:
 
     def _ready_cases(self) -> Sequence[ReadyCase]:
         """Return the spec's cases, made ready once; raise UnfairComparison where no computing is needed to be right."""
-        import torch
-
         if not self._cases:
             if self.device.type == "cuda":
                 from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 
                 # CUPTI takes seconds to start, while processes warm up
                 take_reps_of_noop(ProfilerTimer(self.device, "cold"), 1)
-            try:
-                with self._pool.alone():  # what tracing adds to the reference is measured
-                    self._cases = [ReadyCase(self.spec, case, self.device).warm() for case in self.spec.cases]
-            except (GpuBenchError, torch.OutOfMemoryError):  # other processes may have taken the memory for a while
-                raise
-            except (Exception, SystemExit) as error:
-                raise BadRequest(f"the spec's reference raises {type(error).__name__}: {error}") from error
+            with _raised_by("reference"), self._pool.alone():  # what tracing adds to the reference is measured
+                self._cases = [ReadyCase(self.spec, case, self.device).warm() for case in self.spec.cases]
         return self._cases
 
     def _judge_cases(self, candidate: Candidate, cases: Sequence[ReadyCase], load: Load) -> list[CaseJudgement]:

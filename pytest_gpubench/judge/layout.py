@@ -45,7 +45,8 @@ def _node_of(value: object, what: str, tensors: list["torch.Tensor"]) -> Node:
         return ["f", value.hex()]
     if value is None or isinstance(value, (bool, int, str)):
         return ["v", value]
-    raise BadRequest(f"{what} has a {type(value).__name__}: only tensors, numbers, texts, lists and dicts can be sent")
+    legal = "only tensors, numbers, texts, lists, and dicts with texts as keys can be"
+    raise BadRequest(f"{what}: a {type(value).__name__} cannot be sent, {legal}")
 
 
 def rebuild(node: Node, tensors: Sequence["torch.Tensor"]) -> Any:
@@ -200,7 +201,7 @@ def copy_elements(targets: Sequence["torch.Tensor"], sources: Sequence["torch.Te
     ours: list[torch.Tensor] = []
     theirs: list[torch.Tensor] = []
     for target, source in zip(targets, sources, strict=True):
-        if elements_of(leaf_of(source)) == source.numel():
+        if 0 < source.numel() == elements_of(leaf_of(source)):
             bits = source.nbytes | target.data_ptr() | source.data_ptr()
             word = torch.uint8 if bits % 8 else torch.int64  # words of 8 bytes are copied faster than bytes
             ours.append(span_of(target).view(word))

@@ -4,26 +4,32 @@ import ctypes
 import fcntl
 import os
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from pytest_gpubench.gpu.context import CUDA_LIBRARY
 from pytest_gpubench.judge.channel import Layout
-from pytest_gpubench.judge.layout import placed, views
+from pytest_gpubench.judge.layout import MIB, placed, views
 from pytest_gpubench.replay.driver import Driver, handle, out
 
 if TYPE_CHECKING:
     import torch
 
-GRANULE = 2**21
-"""CUDA IPC shares whole blocks of 2 MiB: nothing else may lie in the blocks of shared memory."""
 COUNTERS_BYTES = 512
-RELEASED_AT, DONE_AT, FETCHED_AT, COPIED_AT = range(0, COUNTERS_BYTES, 128)
-"""The places of the counters of calls that are released and done, and of outputs that are asked for and copied."""
+
+
+class At(IntEnum):
+    """The places of the counters of calls that are released and done, and of outputs that are asked for and copied."""
+
+    RELEASED, DONE, FETCHED, COPIED = range(0, COUNTERS_BYTES, 128)
 
 
 def case_blocks(inputs: Layout, outputs: Layout) -> list[int]:
-    """Return the sizes of the blocks of memory for a case: of its inputs, of its outputs, and of counters."""
-    return [*placed(inputs)[0], *placed(outputs)[0], COUNTERS_BYTES]
+    """Return the sizes of the blocks of memory for a case: of its inputs, of its outputs, and of counters.
+
+    CUDA IPC shares whole blocks of 2 MiB: nothing else may lie in these.
+    """
+    return [*placed(inputs)[0], *placed(outputs)[0], 2 * MIB]
 
 
 def case_views(
@@ -40,7 +46,7 @@ def case_views(
 def make_file(size: int) -> int:
     """Return the descriptor of a new memory file of fixed size: readers of a shortened one would crash."""
     descriptor = os.memfd_create("gpu_bench", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(descriptor, max(size, 1))
+    os.ftruncate(descriptor, size)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return descriptor
 
@@ -72,12 +78,11 @@ class GpuMemory(Driver):
         self._device = device
 
     def allocate(self, size: int) -> tuple["torch.Tensor", str]:
-        """Return new memory in blocks of its own, and its handle."""
+        """Return new memory, and its handle; it shares no block of 2 MiB if it is as large as some."""
         address, shared = ctypes.c_uint64(0), _Handle()
-        whole = -(-max(size, 1) // GRANULE) * GRANULE
-        self.call("cuMemAlloc_v2", out(address), ctypes.c_size_t(whole))
+        self.call("cuMemAlloc_v2", out(address), ctypes.c_size_t(size))
         self.call("cuIpcGetMemHandle", out(shared), address)
-        return self._bytes_at(address.value, whole), ctypes.string_at(out(shared), 64).hex()
+        return self._bytes_at(address.value, size), ctypes.string_at(out(shared), 64).hex()
 
     def free(self, memory: "torch.Tensor") -> None:
         """Free memory that `allocate` returned."""

@@ -98,7 +98,7 @@ class Process:
         except Closed:
             raise self._death() from None
         except Broken as error:
-            raise BadRequest(f"the spec's inputs have too many tensors or values to be sent: {error}") from None
+            raise BadRequest(f"the spec's inputs cannot be sent: {error}: give fewer values, or plain texts") from None
         meanwhile(self.look)
         reply = self._hear()
         if self.has_ended:  # and a child of it has answered
@@ -250,7 +250,7 @@ def remove_folder(folder: Path) -> None:
 
 def ended_by(reply: Reply) -> Ended:
     """Return the end of a candidate that raised an error, with its status."""
-    error, text = printable(reply.error), printable((reply.text.splitlines() or [""])[0])
+    error, text = printable(reply.error), printable((reply.text.strip().splitlines() or [""])[0])
     words = f"{error}: {text}".removesuffix(": ")
     detail = "\n".join(map(printable, reply.trace.splitlines()))
     if reply.error == "BadRequest":

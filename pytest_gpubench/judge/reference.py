@@ -12,6 +12,7 @@ from pytest_gpubench.correctness.difference import Difference
 from pytest_gpubench.correctness.leaves import flatten, map_leaves, tensors_of
 from pytest_gpubench.errors import BadRequest, UnfairComparison
 from pytest_gpubench.gpu.device import Device
+from pytest_gpubench.judge.channel import Leaf
 from pytest_gpubench.judge.judgement import Ended
 from pytest_gpubench.judge.layout import describe, leaf_of, rebuild, span_of, spans_like
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
@@ -67,8 +68,7 @@ class Reference:
             except BaseException:
                 self.close()
                 raise
-        replayed = self._replayed if saved else None
-        self.runner.function = replayed or self.function
+        self.runner.function = self._replayed if saved and self._replayed else self.function
 
     def whole_us(self) -> float:
         """Return the time of a replay as one graph, by two events in a full queue; 0 where it is not replayed.
@@ -77,8 +77,7 @@ class Reference:
         """
         if self._replayed is None:
             return 0.0
-        replayed = self._replayed
-        return self._queued_us(lambda: replayed.whole(*self.sets[0])) - self._events_us
+        return self._queued_us(partial(self._replayed, *self.sets[0], whole=True)) - self._events_us
 
     @cached_property
     def _events_us(self) -> float:
@@ -126,11 +125,11 @@ class Reference:
             one.copy_(other)
         self.device.synchronize()
 
-    def outputs(self, args: tuple[Any, ...]) -> "tuple[list[torch.Tensor], list[bool]]":
-        """Return the tensors that the reference returns for these inputs, and whether each is memory of an input."""
+    def outputs(self, args: tuple[Any, ...]) -> list[Leaf]:
+        """Describe the tensors that the reference returns for these inputs."""
         given = copied(args)
         found = describe(self.function(*given), "the reference's output")[1]
-        return found, [leaf_of(each, describe(given, "the inputs")[1]).is_input for each in found]
+        return [leaf_of(each, describe(given, "the inputs")[1]) for each in found]
 
     def _returned(self, args: tuple[Any, ...]) -> Any:
         return as_sent(self.function(*copied(args)), "the reference's output")
@@ -158,7 +157,7 @@ class Reference:
         """Raise UnfairComparison where zeros, an input, or the result of other inputs would be right."""
         if not describe(second, "the inputs")[1]:
             raise UnfairComparison("the spec has no tensors as inputs: a candidate may compute once and remember")
-        shape, *others = ([tensor.shape for tensor in self.outputs(each)[0]] for each in (first, second, *self.sets))
+        shape, *others = ([leaf.shape for leaf in self.outputs(each)] for each in (first, second, *self.sets))
         if any(each != shape for each in others):
             raise BadRequest(
                 "the reference's outputs differ in shape from seed to seed, and a candidate's are read from memory for "
@@ -204,7 +203,7 @@ class ReadyCase:
         self.spec, self.case, self.device = spec, case, device
         self.reference = Reference(spec, device)
         (self.example,) = self.draw(1)
-        self.outputs, self.are_inputs = self.reference.outputs(self.example)
+        self.outputs = self.reference.outputs(self.example)
         self.saved = b""
         """The reference's call as data; empty where it cannot be replayed, or was replayed wrongly."""
 

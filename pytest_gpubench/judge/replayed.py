@@ -109,16 +109,10 @@ class ReplayedCall:
         """All sets share them, too: the first launch from new memory finds none of its code in a cache."""
         self._held = ExitStack()
 
-    def __call__(self, *args: object) -> object:
-        """Launch it as it was captured, and return what the last launch on these inputs returns."""
+    def __call__(self, *args: object, whole: bool = False) -> object:
+        """Launch it, as it was captured or as one graph, and return what the last launch on these inputs returns."""
         replayed, output = self._on(args)
-        replayed.launch()
-        return output
-
-    def whole(self, *args: object) -> object:
-        """Launch it as one graph, and return the same: a queue has room for many of these."""
-        replayed, output = self._on(args)
-        replayed.launch(whole=True)
+        replayed.launch(whole)
         return output
 
     def _on(self, args: tuple[object, ...]) -> "tuple[Replayed, object]":

@@ -176,7 +176,7 @@ class Trial:
         """Return the judgement of this case by its outputs alone."""
 
         def checked() -> None:
-            self.candidate.begin_case(self.ready.example, 1, self.ready.outputs, self.ready.are_inputs)
+            self.candidate.begin_case(self.ready.example, 1, self.ready.outputs)
             self.candidate.first(self.candidate.meanwhile)
             self._check(self.ready.example)
 
@@ -184,16 +184,17 @@ class Trial:
 
     def _judged(self, judge: Callable[[], None]) -> CaseJudgement:
         status: Status = "pass"
-        reason = "its outputs are right"
+        reason, detail = "its outputs are right", ""
         self.candidate.process.allow(self.rules.timeout_s)
         try:
             judge()
         except Ended as error:
-            status, reason = error.status, error.reason
+            status, reason, detail = error.status, error.reason, error.detail
         judged = CaseJudgement(
             case=self.ready.name,
             status=status,
             reason=reason,
+            detail=detail,
             compared=self.reference.compared - self._compared_before,
             phases_s=self.stopwatch.laps_s,
             timed_by="candidate" if self.cost is None else "referee",
@@ -209,7 +210,7 @@ class Trial:
         sets = self._sets_for(example)
         self.reference.begin_case(example, sets)
         self.reference.launch(b"" if self.cost is None else self.ready.saved)
-        self.candidate.begin_case(example, sets, self.ready.outputs, self.ready.are_inputs)
+        self.candidate.begin_case(example, sets, self.ready.outputs)
         self.candidate.first()
         self._check(example)
         self.is_checked = True

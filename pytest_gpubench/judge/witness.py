@@ -14,6 +14,7 @@ from typing import NamedTuple
 from pytest_gpubench.errors import InvalidResult
 from pytest_gpubench.judge.candidate import Candidate, Released
 from pytest_gpubench.judge.judgement import Time, time_of
+from pytest_gpubench.judge.layout import dtype_of, elements_of
 from pytest_gpubench.judge.reference import ReadyCase
 from pytest_gpubench.units import format_time
 
@@ -127,7 +128,8 @@ class Witness:
         When the GPU switches, it writes to memory what the cache holds of the outputs: more after a faster call than
         after the reference, which has written most of it by then.
         """
-        held_bytes = min(sum(each.nbytes for each in self.ready.outputs), self.ready.device.cache_bytes)
+        written_bytes = sum(elements_of(each) * dtype_of(each.dtype).itemsize for each in self.ready.outputs)
+        held_bytes = min(written_bytes, self.ready.device.cache_bytes)
         later_us = held_bytes / self.candidate.bandwidth if self.candidate.bandwidth else 0.0
         faster = 1 - recorded_us / self.reference_us if self.reference_us else 0.0
         return self.cost.slack_us + later_us * max(0.0, faster)

@@ -9,6 +9,7 @@ import pickle
 import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,7 @@ from pytest_gpubench.judge.channel import (
 )
 from pytest_gpubench.judge.isolation import limit_all
 from pytest_gpubench.judge.layout import copy_elements, describe, leaf_of, rebuild, unfilled
-from pytest_gpubench.judge.memory import (
-    COPIED_AT,
-    DONE_AT,
-    FETCHED_AT,
-    RELEASED_AT,
-    GpuMemory,
-    case_blocks,
-    case_views,
-    map_file,
-)
+from pytest_gpubench.judge.memory import At, GpuMemory, case_blocks, case_views, map_file
 from pytest_gpubench.judge.replayed import ReplayedCall, saved_call
 from pytest_gpubench.judge.runner import Runner
 from pytest_gpubench.results.kernels import distinct_names
@@ -96,7 +88,7 @@ class Worker:
         try:
             self.channel.send(reply)
         except Broken as error:
-            refused = BadRequest(f"the output has too many tensors or values to be sent: {error}")
+            refused = BadRequest(f"the output cannot be sent: {error}: return fewer values, or plain texts")
             self.channel.send(_failed(stage, refused))
 
     def do_load(self, entry: str, path: str) -> None:
@@ -171,14 +163,14 @@ class Worker:
         """
         assert self.gpu is not None, "calls are queued on a GPU"
         function = self.runner.function
-        launch = function.whole if isinstance(function, ReplayedCall) else function
+        launch = partial(function, whole=True) if isinstance(function, ReplayedCall) else function
         for number in range(first, first + calls):
-            self.gpu.wait_for(self.counters + RELEASED_AT, number)
+            self.gpu.wait_for(self.counters + At.RELEASED, number)
             _, tensors = describe(launch(*self.runner.sets[0]), "the output")
-            self.gpu.write(self.counters + DONE_AT, number)
-            self.gpu.wait_for(self.counters + FETCHED_AT, number)
+            self.gpu.write(self.counters + At.DONE, number)
+            self.gpu.wait_for(self.counters + At.FETCHED, number)
             copy_elements(self.outputs, tensors)
-            self.gpu.write(self.counters + COPIED_AT, number)
+            self.gpu.write(self.counters + At.COPIED, number)
 
     def _deliver(self) -> Reply:
         """Copy what a call returned to where the referee reads it, and return the reply that says what it is."""
@@ -247,5 +239,6 @@ def _failed(stage: str, error: BaseException) -> Reply:
         trace = "".join(traceback.format_exception(type(error), error, frames))[-LONGEST_TEXT:]
     except Exception:
         text = text or "its text cannot be read"
+    text, trace = (each.encode(errors="backslashreplace").decode() for each in (text, trace))  # of lone surrogates
     name = "BadRequest" if isinstance(error, BadRequest) else type(error).__name__[:100]
     return Reply(kind="failed", stage=stage, error=name, text=text, trace=trace)

@@ -1,20 +1,22 @@
 """A call as data: its CUDA graph, the memory that it uses and the images of its kernels, for any process."""
 
 import ctypes
+import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
 from pytest_gpubench.errors import BadFile
 from pytest_gpubench.replay.structures import PORTS_BYTES, PROGRAMMATIC, STRUCTURES
 from pytest_gpubench.results.files import UNREADABLE
+from pytest_gpubench.units import repr_of
 
 Dim = tuple[int, int, int]
 NodeKind = Literal["kernel", "memcpy", "memset", "empty", "child"]
 RegionKind = Literal["input", "own", "other"]
-Symbol = Annotated[str, msgspec.Meta(pattern=r"^[\w$%.]+\Z")]
-"""A kernel's, as compilers make them: the records of what is no kernel have names with spaces."""
+SYMBOL = re.compile(r"[\w$%.]+")
+"""A kernel's name, as compilers make them: the records of what is no kernel have names with spaces."""
 FORMAT = 1
 """The version of the form below: a new one where readers of the last would misread it."""
 
@@ -32,7 +34,7 @@ class Pointer(msgspec.Struct, frozen=True, array_like=True):
 class Kernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Describe a kernel as it is launched."""
 
-    symbol: Symbol
+    symbol: str
     image: str
     """The SHA-256 of the image of its module."""
     grid: Dim
@@ -89,15 +91,11 @@ class Graph(msgspec.Struct, frozen=True):
         Two kernels beside a third one took 84 us in a graph, 57 us in turn, and 57 us launched as ever on two streams,
         on an H200. While a queue holds launches on several streams the GPU does not switch to another process.
         """
-        nodes = tuple(map(_with_child_in_turn, self.nodes))
-        if [(each.start, each.end) for each in self.edges] == [(at, at + 1) for at in range(len(nodes) - 1)]:
+        nodes = tuple(msgspec.structs.replace(each, child=each.child and each.child.in_turn) for each in self.nodes)
+        chain = [(at, at + 1) for at in range(len(nodes) - 1)]
+        if [(each.start, each.end) for each in self.edges] == chain:
             return Graph(nodes, self.edges)
-        edges = (Edge(at, at + 1, bytes(PORTS_BYTES)) for at in range(len(nodes) - 1))
-        return Graph(tuple(map(_not_programmatic, nodes)), tuple(edges))
-
-
-def _with_child_in_turn(node: Node) -> Node:
-    return node if node.child is None else msgspec.structs.replace(node, child=node.child.in_turn)
+        return Graph(tuple(map(_not_programmatic, nodes)), tuple(Edge(*each, bytes(PORTS_BYTES)) for each in chain))
 
 
 def _not_programmatic(node: Node) -> Node:
@@ -172,6 +170,8 @@ def decode_call(data: bytes) -> CallData:
         raise BadFile(f"a saved call has format {call.format}, and this pytest-gpubench reads {FORMAT}: save it again")
     if not is_whole or not all(0 <= each.region < len(call.regions) for each in (*call.inputs, *call.outputs)):
         raise BadFile("a saved call is damaged: a number in it leads nowhere; save the run again")
+    if odd := [each for each in call.kernels if not SYMBOL.fullmatch(each)]:
+        raise BadFile(f"a saved call is damaged: {repr_of(odd[0])} is no kernel's name; save the run again")
     return call
 
 

@@ -2,7 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge.candidate import Candidate
 from pytest_gpubench.judge.channel import Leaf, Reply
 from pytest_gpubench.judge.judgement import Ended
-from pytest_gpubench.judge.layout import as_it_lay, copy_elements, describe
+from pytest_gpubench.judge.layout import as_it_lay, copy_elements, describe, layout_of
 
 VALUES = [(torch.full((100,), float(number)),) for number in range(3)]
 LEAF = Leaf("float32", (100,), (1,))
@@ -112,7 +112,7 @@ def candidate_of(process: Process, example: tuple[torch.Tensor, ...] = VALUES[0]
     """Return a candidate as on a GPU, whose output is its input."""
     candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
     candidate.gpu = Memory(process)  # type: ignore[assignment]
-    candidate.begin_case(example, sets, [torch.zeros(100)])
+    candidate.begin_case(example, sets, [LEAF])
     return candidate
 
 
@@ -179,8 +179,15 @@ def test_a_call_is_released_when_the_one_before_was_copied_away(event: type[Even
     assert process.done == ["case", "first", "queue", "queue"]
 
 
-def test_a_call_that_never_ends_is_not_waited_for(event: type[Event], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["", "running", "queueing"])
+def test_a_call_that_never_ends_or_is_interrupted_is_not_waited_for(
+    event: type[Event], monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     """Its process is killed, and then its counter is set: in another order it may be set back for ever."""
+
+    def interrupt(*given: object) -> NoReturn:
+        raise KeyboardInterrupt
+
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
     monkeypatch.setattr(event, "happens", False)
     process = Process()
@@ -192,9 +199,14 @@ def test_a_call_that_never_ends_is_not_waited_for(event: type[Event], monkeypatc
         monkeypatch.setattr(event, "happens", True)
 
     monkeypatch.setattr(process, "kill", kill, raising=False)
-    with pytest.raises(Ended, match=r"its calls did not end within 0.01 s") as found:
+    if where == "running":
+        monkeypatch.setattr("pytest_gpubench.judge.candidate.time.sleep", interrupt)
+    elif where == "queueing":
+        monkeypatch.setattr(candidate, "flush", interrupt)
+    with pytest.raises((KeyboardInterrupt, Ended)) as found:
         candidate.release(VALUES[:2])
-    assert found.value.status == "timeout"
+    timeout = isinstance(found.value, Ended) and f"{found.value.status}: {found.value}"
+    assert timeout == (not where and "timeout: its calls did not end within 0.01 s")
     assert candidate._counters.tolist() == [2] * 128
 
 
@@ -213,6 +225,7 @@ def test_a_gpu_that_is_never_free_again_ends_the_referee(event: type[Event], mon
 
 
 FOUR, EXPANDED, SQUARE = torch.zeros(4), torch.zeros(1).expand(4), torch.zeros(4, 4)
+INPUT = Leaf("float32", (4,), (1,), is_input=True)
 UNREAD = "invalid: the candidate's outputs cannot be read: "
 
 
@@ -227,12 +240,7 @@ UNREAD = "invalid: the candidate's outputs cannot be read: "
         (FOUR, ["t", 0], [Leaf("float32", (4,), (0,))], "wrong: output 0 is expanded, and the reference's is not: wri"),
         (FOUR, ["t", 0], [Leaf("float32", (4,), (-1,))], "invalid: the candidate's outputs cannot be read: no tensor"),
         (FOUR, ["t", 0], [Leaf("float32", (4,), (3,))], "[0.0, 0.0, 0.0, 0.0]"),
-        (
-            FOUR,
-            ["t", 0],
-            [Leaf("float32", (4,), (1,), is_input=True)],
-            "wrong: output 0 is memory of an input, and the re",
-        ),
+        (FOUR, ["t", 0], [INPUT], "wrong: output 0 is memory of an input, and the reference's is its own: return"),
         # gaps, or steps of the same size, make it as large as one whose elements share no memory
         (SQUARE, ["t", 0], [Leaf("float32", (4, 4), (8, 0))], "wrong: output 0 is expanded"),
         (SQUARE, ["t", 0], [Leaf("float32", (4, 4), (2, 3))], "wrong: output 0 is expanded"),
@@ -252,7 +260,7 @@ UNREAD = "invalid: the candidate's outputs cannot be read: "
 def test_outputs_are_like_the_references(own: torch.Tensor, node: Any, reported: list[Leaf], found: str) -> None:
     process = Process()
     candidate = Candidate(process, cpu_device())  # type: ignore[arg-type]
-    candidate.begin_case(VALUES[0], 1, [own])
+    candidate.begin_case(VALUES[0], 1, layout_of([own]).leaves)
 
     def read() -> str:
         try:
@@ -267,8 +275,8 @@ def test_outputs_are_like_the_references(own: torch.Tensor, node: Any, reported:
 
 def test_an_output_may_be_memory_of_an_input_where_the_references_is() -> None:
     candidate = Candidate(Process(), cpu_device())  # type: ignore[arg-type]
-    candidate.begin_case(VALUES[0], 1, [FOUR], [True])
-    candidate._reported = ["t", 0], [Leaf("float32", (4,), (1,), is_input=True)]
+    candidate.begin_case(VALUES[0], 1, [INPUT])
+    candidate._reported = ["t", 0], [INPUT]
     assert candidate.output().tolist() == [0.0] * 4
 
 
@@ -281,6 +289,7 @@ def test_an_output_may_be_memory_of_an_input_where_the_references_is() -> None:
         torch.arange(4.0).expand(3, 4),
         torch.arange(9, dtype=torch.uint8)[1:],
         torch.arange(3, dtype=torch.uint8),
+        torch.ones(3, dtype=torch.float16)[1:1],
         torch.tensor([1 + 2j, 3 - 1j]).conj(),
     ],
 )

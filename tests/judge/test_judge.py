@@ -275,6 +275,28 @@ def test_no_simpler_case_is_made_ready_for_a_process_that_has_ended(
     assert found.case == ready[-1]
 
 
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ("st.nothing()", "the spec's search raises Unsatisfiable: Cannot generate test cases from empty strategy"),
+        ("st.builds(dict).map(lambda case: 1 / 0)", "the spec's search raises ZeroDivisionError: division by zero"),
+        ("st.just(3)", "the spec's search draws 3, and each case is a dict: draw dicts"),
+        ("st.just({'rows': 0, 'columns': 1})", "the spec's reference for rows=0, columns=1 raises ZeroDivisionError"),
+    ],
+)
+def test_cases_that_cannot_be_drawn_are_an_error_of_the_spec(tmp_path: Path, search: str, found: str) -> None:
+    text = SEARCH.replace("torch.tanh(x) + x", "x + 1 // len(x)")
+    (tmp_path / "spec.py").write_text(f"{text}\nsearch = {search}")
+    candidate: Any = SimpleNamespace(device=cpu_device())
+    with pytest.raises(BadRequest, match=found):
+        judging._search(candidate, read_spec(tmp_path / "spec.py"), Rules(Limits(), drawn=50))
+
+
+def test_an_error_in_a_call_is_told_with_its_traceback(judge: Judge, tmp_path: Path) -> None:
+    found = judged(judge, tmp_path, "def candidate(*inputs):\n    return missing")
+    assert (found.status, ", in candidate\n" in found.detail) == ("crash", True)
+
+
 @pytest.mark.parametrize(("status", "ratio"), [("fail", 40.0), ("invalid", None)])
 def test_a_time_that_is_not_believed_gives_no_ratio(
     judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: Any, ratio: float | None

@@ -29,6 +29,13 @@ def test_a_message_fits_into_a_socket(text_bytes: int, fits: bool) -> None:
         assert len(Channel(other).receive()[0]) == LONGEST_BYTES
 
 
+@pytest.mark.parametrize("text", ["\udc80", type("Text", (str,), {})("a")])
+def test_a_message_that_is_not_plain_is_refused(text: str) -> None:
+    one, other = pair()
+    with one, other, pytest.raises(Broken, match=r"surrogates not allowed|objects of type Text"):
+        Channel(one).send({"text": text})
+
+
 def test_a_message_longer_than_a_socket_of_this_machine_is_refused() -> None:
     one, other = pair()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64_000)
@@ -123,5 +130,5 @@ def test_a_layout_that_is_none_is_an_error_that_is_known(shape: tuple[int, ...],
     "value", [object(), torch.ones(2).to_sparse(), {1: 2}, torch.ones(1).as_subclass(type("Lazy", (torch.Tensor,), {}))]
 )
 def test_what_is_no_plain_data_is_refused(value: object) -> None:
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadRequest, match=r"only plain tensors are sent|only .*, and dicts with texts as keys can be"):
         describe(value, "it")

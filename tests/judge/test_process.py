@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from pytest_gpubench import BadRequest
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import isolation
 from pytest_gpubench.judge import process as process_module
@@ -52,10 +53,20 @@ def test_an_error_has_a_status(error: str, text: str, stage: str, status: str) -
     assert (found.status, found.detail) == (status, "" if status == "refused" else "Traceback")
 
 
+def test_inputs_that_cannot_be_sent_are_an_error_of_the_spec() -> None:
+    mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = object.__new__(Process)
+    process.allow(1)
+    process.channel = Channel(mine)
+    with mine, other, pytest.raises(BadRequest, match="the spec's inputs cannot be sent: a message of 200023 bytes"):
+        process.ask("case", text="x" * 200_000)
+
+
 def test_what_a_candidate_writes_is_cut_where_it_is_long() -> None:
     """Its process may send a message of 4 MiB."""
     found = ended_by(Reply(kind="failed", error="KeyError", text="x" * 2**20, trace="y" * 2**20))
     assert len(found.reason) == len(str(found)) == len(found.detail) == 2000
+    assert ended_by(Reply(kind="failed", error="KeyError", text="\n\nab\nc")).reason.endswith(" KeyError: ab")
 
 
 FILES = ["/dev/nvidia-caps", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia11", "/dev/nvidiactl"]

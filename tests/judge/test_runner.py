@@ -2,7 +2,9 @@
 
 import gc
 import os
-from collections.abc import Iterator
+import re
+import socket
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
@@ -15,7 +17,7 @@ import torch
 from pytest_gpubench import KernelsDiffer
 from pytest_gpubench.gpu.device import cpu_device
 from pytest_gpubench.judge import runner as runner_module
-from pytest_gpubench.judge.channel import Channel
+from pytest_gpubench.judge.channel import Channel, decode_reply
 from pytest_gpubench.judge.layout import describe, layout_of, placed
 from pytest_gpubench.judge.memory import GpuMemory, make_file
 from pytest_gpubench.judge.runner import Runner
@@ -102,7 +104,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
 def begin_case(worker: Worker, *handles: str) -> None:
     layout = layout_of([torch.ones(2)])
     given = {"structure": describe(torch.ones(2), "")[0], "layout": layout, "outputs": layout}
-    files = [] if handles else [make_file(2 * sum(placed(layout)[0]) + 512)]
+    files = [] if handles else [make_file(3 * sum(placed(layout)[0]))]
     worker.do_case(*files, **given, handles=handles, blank=False)
 
 
@@ -151,6 +153,25 @@ def test_outputs_that_are_memory_of_inputs_are_told(worker: Worker) -> None:
     reply = worker.do_first().output
     assert reply is not None
     assert [each.is_input for each in reply[1]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        (lambda *inputs: getattr(inputs, "\udc80"), r"AttributeError: 'tuple' .* attribute '\\udc80'"),
+        (lambda *inputs: "\udc80", "BadRequest: the output cannot be sent: 'utf-8' codec"),
+    ],
+)
+def test_a_text_that_cannot_be_sent_does_not_end_the_process(
+    worker: Worker, call: Callable[..., object], found: str
+) -> None:
+    mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    worker.function, worker.channel = call, Channel(mine)
+    begin_case(worker)
+    with mine, other:
+        worker.answer({"do": "first"}, [])
+        reply = decode_reply(Channel(other).receive()[0])
+    assert re.match(found, f"{reply.error}: {reply.text}")
 
 
 def test_kernels_are_told_by_names_that_differ(worker: Worker) -> None:

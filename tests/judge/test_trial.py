@@ -222,9 +222,7 @@ def test_a_replayed_call_has_the_referees_clock_as_its_witness(
     candidate: Any = SimpleNamespace(begin_case=ignore, first=ignore, alone=alone)
     candidate.process = SimpleNamespace(ask=lambda do, **message: known.append(message.get("known")), allow=ignore)
     reference.runner = SimpleNamespace(taxes=["tax"])
-    ready: Any = SimpleNamespace(
-        device=None, reference=reference, example=(), outputs=[], are_inputs=[], name="", saved=b"call"
-    )
+    ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="", saved=b"call")
     trial: Any = Trial(candidate, ready, Rules(Limits()), cost, "it waits", launches=5)
     trial.candidate_us, trial._sets_for = time_of([10.0] * 8), lambda example: 1
     trial._time, trial._check, trial._find_floor = ignore, ignore, ignore
@@ -269,7 +267,7 @@ def test_something_else_is_done_in_the_first_call_of_a_candidate() -> None:
     allowed: list[float] = []
     candidate.process = SimpleNamespace(allow=allowed.append)
     reference = SimpleNamespace(compared=0)
-    ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], are_inputs=[], name="")
+    ready: Any = SimpleNamespace(device=None, reference=reference, example=(), outputs=[], name="")
     trial: Any = Trial(candidate, ready, Rules(Limits(), timeout_s=7.0))
     trial._check = lambda example: None
     assert trial.check().status == "pass"

@@ -132,31 +132,3 @@ def test_a_spec_with_a_name_that_no_file_has_is_refused(judge: Judge, name: str,
 def test_cases_cannot_be_drawn_without_a_strategy(spec: Path) -> None:
     with pytest.raises(BadRequest, match="50 cases are to be drawn, and the spec has no strategy"):
         Judge(spec, "cpu", search=50)
-
-
-LONG = """
-import torch
-def reference(x, text):
-    return torch.tanh(x), "y" * {outputs}
-def inputs(seed):
-    return torch.randn(2000, generator=torch.Generator().manual_seed(seed)), "x" * {inputs}
-trust_claims = True
-"""
-
-
-@pytest.mark.parametrize(("inputs", "outputs"), [(200_000, 0), (0, 200_000)])
-def test_what_is_too_long_to_be_sent_is_refused(tmp_path: Path, inputs: int, outputs: int) -> None:
-    """Inputs are the spec's; an output is the candidate's, whose judgement says so."""
-    path = tmp_path / "spec.py"
-    path.write_text(LONG.format(inputs=inputs, outputs=outputs))
-    (tmp_path / "candidate.py").write_text(
-        f"import torch\ndef candidate(x, text):\n    return torch.tanh(x), 'y' * {outputs}\n"
-    )
-    with Judge(path, "cpu", budget_s=0.05) as judge:
-        if inputs:
-            with pytest.raises(BadRequest, match="the spec's inputs have too many tensors or values to be sent"):
-                judge(tmp_path / "candidate.py")
-        else:
-            found = judge(tmp_path / "candidate.py")
-            assert found.status == "refused"
-            assert found.reason.startswith("the output has too many tensors or values to be sent: a message of")

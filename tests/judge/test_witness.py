@@ -27,7 +27,7 @@ class Candidate:
         self.done: list[object] = []
 
     def begin_case(self, example: object, sets: int, outputs: object, blank: bool = False) -> None:
-        self.done.append("blank" if blank else "case")
+        self.done.append(("blank" if blank else "case", outputs))
 
     def first(self) -> None:
         self.done.append("first")
@@ -43,7 +43,7 @@ COST = ReplayCost(call_us=150.0, own_us=80.0)
 
 def witness_of(candidate: Candidate, cost: ReplayCost = COST, output_bytes: int = 0) -> Witness:
     reference, device = SimpleNamespace(require=lambda *given: None), SimpleNamespace(cache_bytes=60)
-    outputs = [torch.zeros(output_bytes, dtype=torch.int8)]
+    outputs = [SimpleNamespace(shape=(output_bytes,), stride=(1,), dtype="int8")]
     ready: Any = SimpleNamespace(draw=lambda number: [()] * number, reference=reference, outputs=outputs, device=device)
     return Witness(candidate, ready, cost, 100.0, launch_us=1.0)  # type: ignore[arg-type]
 
@@ -133,16 +133,16 @@ def test_records_are_believed_as_far_as_the_referees_clock_agrees(
 def test_blank_calls_cost_their_shortest() -> None:
     """The first two do not count; others that use the GPU make some longer."""
     candidate = Candidate(chain([1.0, 2.0], repeated(900.0, 20.0, 21.0)))
-    ready: Any = SimpleNamespace(example=(), outputs=[], saved=b"")
+    ready: Any = SimpleNamespace(example=(), outputs=["output"], saved=b"")
     assert measure_replays(candidate, ready) == ReplayCost(20.0, 80.0, is_blank=True)  # type: ignore[arg-type]
-    assert candidate.done == ["blank", "first"]
+    assert candidate.done == [("blank", ["output"]), "first"]
 
 
 def test_replays_of_the_reference_cost_their_median() -> None:
     """The first two do not count; the last one's output is compared."""
     candidate, compared = Candidate(chain([1.0, 2.0], repeated(149.0, 151.0))), []
     candidate.most_together = 5
-    ready: Any = SimpleNamespace(example=(), outputs=[], saved=b"call", reference=SimpleNamespace())
+    ready: Any = SimpleNamespace(example=(), outputs=["output"], saved=b"call", reference=SimpleNamespace())
     ready.reference.require = lambda *given: compared.append(given)
     assert measure_replays(candidate, ready) == COST  # type: ignore[arg-type]
-    assert (candidate.done, candidate.released, len(compared)) == (["case", "first"], [5] * 6 + [4], 1)
+    assert (candidate.done, candidate.released, len(compared)) == ([("case", ["output"]), "first"], [5] * 6 + [4], 1)
