@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     import torch
 
 POLL_S = 2e-4
-MOST_QUEUED = 64
-"""A queue of the GPU has room for some thousand launches, and each call takes twelve in the referee's."""
+MOST_QUEUED = 512
+"""The launches and waits that a process may queue before the first is released: there is room for about a thousand."""
 KEPT_SHARE = 8
 """Inputs and outputs that are kept take at most one part in so many of the candidate's memory."""
 
@@ -160,7 +160,8 @@ class Candidate:
     def most_together(self) -> int:
         """The number of calls whose inputs and outputs may be kept, or that may be queued, at a time."""
         size = set_bytes(self.output_layout) + set_bytes(self.layout)
-        return min(MOST_QUEUED, max(1, self.process.memory_bytes // (KEPT_SHARE * size)))
+        queued = 5 + len(self.output_layout.leaves)
+        return max(1, min(MOST_QUEUED // queued, self.process.memory_bytes // (KEPT_SHARE * size)))
 
     def release(self, values: Sequence[Sequence[object]]) -> list[Released]:
         """Call on each of these inputs, one after the other, after a first call.
