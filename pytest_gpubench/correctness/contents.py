@@ -8,15 +8,8 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench.correctness.held import (
-    attributes_in,
-    base_of,
-    is_computed,
-    is_of_user,
-    items_in,
-    slots_in,
-    slots_of,
-)
+from pytest_gpubench.correctness.held import base_of, is_computed, is_of_user, items_in, slots_in
+from pytest_gpubench.correctness.leaves import attributes_in, slots_of
 
 SEQUENCES = (list, deque, set)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench.correctness.leaves import Leaves, tensor_of
+from pytest_gpubench.correctness.leaves import Leaves, attributes_in, slots_of, tensor_of
 from pytest_gpubench.units import repr_of
 
 MOST_ITEMS = 1000
@@ -134,15 +134,6 @@ def base_of(container: object) -> type | None:
     return next((each for each in CONTAINERS if isinstance(container, each)), None)
 
 
-def attributes_in(value: object) -> dict[str, object] | None:
-    """Return the attributes of an object that has any, without a call of code of its class, which may raise."""
-    try:
-        own = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-    return own if isinstance(own, dict) and own is not value else None
-
-
 def slots_in(value: object) -> dict[str, object]:
     """Return what the slots of an object hold, by name, without a call of code of its class."""
     found = {}
@@ -150,13 +141,6 @@ def slots_in(value: object) -> dict[str, object]:
         with suppress(AttributeError):  # one that is empty
             found[name] = slot.__get__(value)
     return found
-
-
-def slots_of(value: object) -> dict[str, Any]:
-    """Return the slots of an object by name."""
-    classes = [vars(cls) for cls in type(value).__mro__[::-1] if "__slots__" in vars(cls)]
-    members = {name: each for cls in classes for name, each in cls.items()}
-    return {name: each for name, each in members.items() if isinstance(each, types.MemberDescriptorType)}
 
 
 def _variables_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:

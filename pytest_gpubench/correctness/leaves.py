@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import re
 import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -82,6 +83,22 @@ def _is_plain_dataclass(value: object) -> bool:
 
 def _fields_of(value: Any) -> list[str]:
     return [one.name for one in dataclasses.fields(value) if hasattr(value, one.name)]
+
+
+def attributes_in(value: object) -> dict[str, object] | None:
+    """Return the attributes of an object that has any, without a call of code of its class, which may raise."""
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return own if isinstance(own, dict) and own is not value else None
+
+
+def slots_of(value: object) -> dict[str, Any]:
+    """Return the slots of an object by name."""
+    classes = [vars(cls) for cls in type(value).__mro__[::-1] if "__slots__" in vars(cls)]
+    members = {name: each for cls in classes for name, each in cls.items()}
+    return {name: each for name, each in members.items() if isinstance(each, types.MemberDescriptorType)}
 
 
 def map_leaves(function: Callable[[object], object], value: object) -> object:
