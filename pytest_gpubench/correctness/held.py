@@ -70,7 +70,7 @@ def reached_in(name: str, holder: object, seen: dict[int, object]) -> Iterator[t
     waiting: deque[tuple[str, object]] = deque([(name, holder)])
     while waiting and looked_into < MOST_OBJECTS:
         name, value = waiting.popleft()
-        if id(value) in seen:
+        if id(value) in seen or _has_no_class(value):
             continue
         if is_value(value):
             yield name + f"#{times[name]}" * (name in times), value
@@ -80,6 +80,14 @@ def reached_in(name: str, holder: object, seen: dict[int, object]) -> Iterator[t
             seen[id(value)] = value
             looked_into += 1
             waiting.extend((name + suffix, inner) for suffix, inner in _contents_of(value))
+
+
+def _has_no_class(value: object) -> bool:
+    """Tell whether a value refuses to be asked for its class, as a weak proxy of an object that is gone does."""
+    try:
+        return value.__class__ is None
+    except Exception:
+        return True
 
 
 def _contents_of(value: Any) -> Iterator[tuple[str, object]]:

@@ -40,8 +40,10 @@ def flatten(value: object, name: str = "out", objects: bool = False) -> Leaves:
     if len(dict(inner)) < len(inner):  # keys of one repr
         inner = [(f"{suffix}#{place}", child) for place, (suffix, child) in enumerate(inner)]
     inside = [leaf for suffix, child in inner for leaf in flatten(child, name + suffix, objects)]
-    has_more = objects and _is_plain_dataclass(value) and not {*getattr(value, "__dict__", ())} <= {*_fields_of(value)}
-    return [(name, value), *inside] if has_more else inside
+    if not objects or not _is_plain_dataclass(value):
+        return inside
+    own = {*(attributes_in(value) or ()), *slots_of(value)}
+    return inside if own <= {*_fields_of(value)} else [(name, value), *inside]
 
 
 def children_of(value: object) -> list[tuple[str, object]] | None:

@@ -2,8 +2,10 @@
 
 import functools
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 
 from pytest_gpubench.correctness.contents import Contents
 from pytest_gpubench.correctness.held import held_by, held_by_functions
+from pytest_gpubench.correctness.leaves import inputs_of
 
 X = torch.ones(2)
 TABLE = torch.nn.Embedding(2, 2)
@@ -33,6 +36,26 @@ class Slotted:
 
     def __init__(self) -> None:
         self.buffer = torch.zeros(3)
+
+
+@dataclass
+class Fields(Slotted):
+    """Its base has a slot that is no field."""
+
+    length: int = 0
+
+    def __post_init__(self) -> None:
+        Slotted.__init__(self)
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """Has an attribute that is no field."""
+
+    length: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "buffer", torch.zeros(3))
 
 
 class Hidden:
@@ -146,12 +169,20 @@ def test_a_variable_that_is_not_there_yet() -> None:
     assert [tensor for _, tensor in held_by_functions([function])] == [later]
 
 
+@pytest.mark.parametrize("kind", [Fields, Frozen])
+def test_a_dataclass_holds_more_than_its_fields(kind: Callable[[], object]) -> None:
+    found = inputs_of(([kind()],), None)
+    assert [name for name, _ in found] == ["args[0][0]", "args[0][0].length"]
+    assert [name for name, _ in held_by(found)] == ["args[0][0].buffer"]
+
+
 def test_an_argument_that_refuses_to_be_asked_holds_nothing() -> None:
     class Refusing:
-        __slots__ = ("empty",)
+        __slots__ = ("__weakref__", "empty")
 
         def __getattr__(self, name: str) -> object:
             raise RuntimeError
 
-    assert held_by([("args[0]", Refusing())]) == []
+    gone = weakref.proxy(Refusing())
+    assert held_by([("args[0]", Refusing()), ("args[1]", [gone])]) == []
     assert [each.given for each in Contents.of(Refusing())] == [{}]
