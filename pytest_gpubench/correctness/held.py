@@ -42,7 +42,7 @@ def held_by(leaves: Leaves) -> Leaves:
 
 def values_held_by(leaves: Leaves) -> Leaves:
     """Return the tensors and the numbers, texts and None that objects among leaves hold, by name."""
-    objects = [(name, leaf) for name, leaf in leaves if not is_value(leaf)]
+    objects = [(name, leaf) for name, leaf in leaves if attributes_in(leaf) or not is_value(leaf)]
     seen: dict[int, object] = {}
     return [each for name, leaf in objects for each in reached_in(name, leaf, seen) if is_value(each[1])]
 
@@ -70,13 +70,15 @@ def reached_in(name: str, holder: object, seen: dict[int, object]) -> Iterator[t
     waiting: deque[tuple[str, object]] = deque([(name, holder)])
     while waiting and looked_into < MOST_OBJECTS:
         name, value = waiting.popleft()
-        if id(value) in seen or _has_no_class(value):
+        if _has_no_class(value):
             continue
-        if is_value(value):
+        is_known, names_itself = id(value) in seen, is_value(value)
+        if names_itself:
             yield name + f"#{times[name]}" * (name in times), value
             times[name] += 1
-        else:
+        elif not is_known:
             yield name, value
+        if not is_known and (attributes_in(value) or not names_itself):
             seen[id(value)] = value
             looked_into += 1
             waiting.extend((name + suffix, inner) for suffix, inner in _contents_of(value))
@@ -113,11 +115,10 @@ def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
 
 
 def _attributes_of(value: Any) -> Iterator[tuple[str, object]]:
-    """Yield the attributes of an object of the user's."""
-    if is_of_user(value):
-        own = {**(attributes_in(value) or {}), **slots_in(value)}
-        names = [name for name in own if name not in OF_MODULES and not is_computed(type(value), name)]
-        yield from [(f".{name}", own[name]) for name in names]
+    """Yield the attributes of an object of the user's, and tensors that another has, such as `weight.main_grad`."""
+    own, are_all = {**(attributes_in(value) or {}), **slots_in(value)}, is_of_user(value)
+    names = [name for name in own if name not in OF_MODULES and not is_computed(type(value), name)]
+    yield from [(f".{name}", own[name]) for name in names if are_all or isinstance(own[name], torch.Tensor)]
 
 
 def is_of_user(value: object) -> bool:

@@ -86,6 +86,12 @@ class Attention(torch.nn.Module):
 ATTENTION = Attention()
 
 
+def tagged() -> Callable[[], object]:
+    layer, cache, gradient = torch.nn.Tanh(), torch.ones(1), torch.ones(1)
+    vars(layer)["cache"], vars(cache)["gradient"], vars(gradient)["of"] = cache, gradient, cache
+    return lambda: layer
+
+
 def closure() -> Callable[[], torch.Tensor]:
     x, pair = torch.ones(1), (torch.ones(2), "text")
 
@@ -115,6 +121,7 @@ def wrapped() -> Callable[[], torch.Tensor]:
         (lambda: TABLE(X), ["X of <lambda>", "TABLE.TABLE of <lambda>"]),
         (lambda x=X: x, ["[0] of <lambda>"]),
         (closure(), ["inner.x of <lambda>", "pair[0] of <lambda>"]),
+        (tagged(), ["layer.cache of <lambda>", "layer.cache.gradient of <lambda>"]),
         (functools.partial(torch.add, X, alpha=2), ["[0] of partial"]),
         (X.mul_, ["itself of mul_"]),
         (torch.nn.BatchNorm1d(2), ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]),
