@@ -39,7 +39,8 @@ class Contents:
         if isinstance(value, torch.nn.Module):
             for module in value.modules():
                 yield cls(vars(module), type(module))
-                yield from map(cls, (module._parameters, module._buffers, module._modules))
+                inner = (module._parameters, module._buffers, module._modules)
+                yield from [cls(each) for each in inner if base_of(each)]  # a ScriptModule has others
         elif isinstance(value, torch.optim.Optimizer):
             yield cls(value.state)
         else:

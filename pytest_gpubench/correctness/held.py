@@ -118,7 +118,7 @@ def _attributes_of(value: Any) -> Iterator[tuple[str, object]]:
     """Yield the attributes of an object of the user's, and tensors that another has, such as `weight.main_grad`."""
     own, are_all = {**(attributes_in(value) or {}), **slots_in(value)}, is_of_user(value)
     names = [name for name in own if name not in OF_MODULES and not is_computed(type(value), name)]
-    yield from [(f".{name}", own[name]) for name in names if are_all or isinstance(own[name], torch.Tensor)]
+    yield from [(f".{name}", own[name]) for name in names if are_all or issubclass(type(own[name]), torch.Tensor)]
 
 
 def is_of_user(value: object) -> bool:

@@ -88,6 +88,7 @@ ATTENTION = Attention()
 
 def tagged() -> Callable[[], object]:
     layer, cache, gradient = torch.nn.Tanh(), torch.ones(1), torch.ones(1)
+    vars(layer)["gone"] = weakref.proxy(torch.nn.Tanh())
     vars(layer)["cache"], vars(cache)["gradient"], vars(gradient)["of"] = cache, gradient, cache
     return lambda: layer
 
@@ -174,6 +175,13 @@ def test_a_variable_that_is_not_there_yet() -> None:
     assert held_by_functions([function]) == []
     later: torch.Tensor = X
     assert [tensor for _, tensor in held_by_functions([function])] == [later]
+
+
+def test_a_module_that_keeps_its_own_in_no_dicts_has_attributes() -> None:
+    """As a ScriptModule."""
+    module = torch.nn.Tanh()
+    vars(module)["_buffers"] = types.MappingProxyType({})
+    assert [each.holder for each in Contents.of(module)] == [vars(module), {}, {}]
 
 
 @pytest.mark.parametrize("kind", [Fields, Frozen])
