@@ -23,10 +23,6 @@ from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 if TYPE_CHECKING:
     import torch
 
-SAME = (
-    "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a result would be "
-    "right; let inputs(seed) draw other values, or tighten tolerance"
-)
 FAIR_SEEDS = (1, 2)
 """The seeds of the inputs by which a spec is found fair: one that is near the edge is always refused, or never."""
 LAPS = 11
@@ -67,8 +63,7 @@ class Reference:
             except BaseException:
                 self.close()
                 raise
-        replayed = self._replayed if saved else None
-        self.runner.function = replayed or self.function
+        self.runner.function = (self._replayed if saved else None) or self.function
 
     def whole_us(self) -> float:
         """Return the time of a replay as one graph, by two events in a full queue; 0 where it is not replayed.
@@ -174,7 +169,11 @@ class Reference:
             )
         nothing = "right within the tolerance: a candidate that computes nothing would pass; tighten tolerance"
         for change, words in (
-            (lambda leaf: leaf, SAME),
+            (
+                lambda leaf: leaf,
+                "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a "
+                "result would be right; let inputs(seed) draw other values, or tighten tolerance",
+            ),
             (_zeros, f"zeros are {nothing}"),
             (_middle, f"one number everywhere is {nothing}"),
         ):
