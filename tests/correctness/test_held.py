@@ -132,11 +132,11 @@ def test_names(function: Callable[..., object], names: list[str] | None) -> None
         assert [name.replace("weight of", "TABLE of") for name in found] == names
 
 
-def test_a_function_that_holds_itself() -> None:
-    def again() -> object:
-        return again
-
-    assert held_by_functions([again]) == []
+def test_an_object_is_looked_into_once() -> None:
+    again: list[object] = []
+    again += [again] * 1000
+    deep = [[[[X]]]]
+    assert [tensor for _, tensor in held_by_functions([lambda: (again, deep)])] == [X]
 
 
 def test_the_nearest_are_looked_into_first() -> None:
