@@ -42,7 +42,9 @@ class Hidden:
 @dataclass
 class Fields(Hidden):
     length: int = 0
-    __post_init__ = Hidden.__init__
+
+    def __post_init__(self) -> None:
+        Hidden.__init__(self)
 
 
 def optimizer() -> torch.optim.Optimizer:
