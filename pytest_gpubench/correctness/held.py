@@ -72,13 +72,13 @@ def reached_in(name: str, holder: object, seen: dict[int, object]) -> Iterator[t
         name, value = waiting.popleft()
         if _has_no_class(value):
             continue
-        is_known, names_itself = id(value) in seen, is_value(value)
-        if names_itself:
+        is_known, is_leaf = id(value) in seen, is_value(value)
+        if is_leaf:
             yield name + f"#{times[name]}" * (name in times), value
             times[name] += 1
         elif not is_known:
             yield name, value
-        if not is_known and (attributes_in(value) or not names_itself):
+        if not is_known and (attributes_in(value) or not is_leaf):
             seen[id(value)] = value
             looked_into += 1
             waiting.extend((name + suffix, inner) for suffix, inner in _contents_of(value))

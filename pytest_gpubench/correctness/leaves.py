@@ -79,8 +79,7 @@ def _is_inside(container: object) -> Callable[[object], bool]:
 
 def _is_plain_dataclass(value: object) -> bool:
     """Tell whether a value is a dataclass that torch does not know; it knows few."""
-    is_one = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    return is_one and _pytree_children(value) is None
+    return dataclasses.is_dataclass(value) and not isinstance(value, type) and _pytree_children(value) is None
 
 
 def _fields_of(value: Any) -> list[str]:

@@ -69,10 +69,7 @@ LEAST_FOR_STD = 10
 LEAST_OF_USE = 4
 """Fewer independent samples decide next to nothing, so they are not counted further."""
 SWING = 6.0
-"""Samples worth fewer may lie in one slow swing, whose standard deviation is taken for this many times their range.
-
-At its true deviation a wander of correlation 0.9 to 0.999 from rep to rep passed in 0.25 % of 400 simulations at most.
-"""
+"""Of samples worth fewer, which may lie in one slow swing, the deviation counts as at most so many times the range."""
 
 
 class Interval(NamedTuple):
