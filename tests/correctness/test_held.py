@@ -155,8 +155,7 @@ def test_a_variable_that_is_not_there_yet() -> None:
     assert [tensor for _, tensor in held_by_functions([function])] == [later]
 
 
-def test_a_module_that_keeps_its_own_in_no_dicts_has_attributes() -> None:
-    """As a ScriptModule."""
+def test_a_module_without_dicts_as_a_scriptmodule_is_has_attributes() -> None:
     module = torch.nn.Tanh()
     vars(module)["_buffers"] = types.MappingProxyType({})
     assert [each.holder for each in Contents.of(module)] == [vars(module), {}, {}]
