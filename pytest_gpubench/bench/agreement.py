@@ -13,7 +13,7 @@ from pytest_gpubench.bench.arguments import Overwrites, VariedArguments, covers
 from pytest_gpubench.bench.candidates import Function
 from pytest_gpubench.bench.output_memory import REFERENCE, OutputMemory
 from pytest_gpubench.bench.output_rules import refuse_opaque, refuse_strange_tensors, unrepeatable, work_left
-from pytest_gpubench.bench.ran import Ran, difference_of_changed, input_gradients, with_own_containers
+from pytest_gpubench.bench.ran import Ran, difference_of_changed, input_gradients
 from pytest_gpubench.bench.switches import Readings, readings, refuse_switching
 from pytest_gpubench.bench.unread import rerun_where_results_were_there
 from pytest_gpubench.correctness import (
@@ -29,7 +29,7 @@ from pytest_gpubench.correctness import (
 )
 from pytest_gpubench.correctness.constant_outputs import extents_of
 from pytest_gpubench.correctness.inputs import InputMemory, by_name, with_gradients
-from pytest_gpubench.correctness.leaves import Leaves, inputs_of, tensors_of
+from pytest_gpubench.correctness.leaves import Leaves, inputs_of, map_leaves, tensors_of
 from pytest_gpubench.correctness.memory import overlaps
 from pytest_gpubench.correctness.variation import Way
 from pytest_gpubench.errors import BadRequest, GpuBenchError, UnfairComparison, WrongResult, annotate, annotating
@@ -283,7 +283,7 @@ class Agreement:
         refuse_untimeable(outputs, name_of(function))
         refuse_opaque(who, outputs, [] if self.memory is None else inputs_of(args, kwargs))
         refuse_switching(who, self.switches)
-        outputs = with_own_containers(outputs)
+        outputs = map_leaves(lambda leaf: leaf, outputs)  # a container that is an argument is put back
         ran = Ran(outputs, self._gradients(outputs, args, kwargs, outputs))
         self.uses_cuda_graphs |= used_cuda_graphs()
         return ran

@@ -9,7 +9,7 @@ import torch
 from pytest_gpubench.bench.agreement import Agreement
 from pytest_gpubench.bench.output_memory import REFERENCE
 from pytest_gpubench.bench.output_rules import differentiable, refuse_strange_tensors
-from pytest_gpubench.bench.ran import Ran, with_own_containers
+from pytest_gpubench.bench.ran import Ran
 from pytest_gpubench.bench.switches import readings, refuse_switching
 from pytest_gpubench.correctness import Difference
 from pytest_gpubench.correctness.leaves import inputs_of, map_leaves
@@ -170,7 +170,7 @@ class OutputRecorder:
             if self.copying or (is_put_back and self._in_given(name)):
                 self.last[name] = map_leaves(copied, self.last[name])
             elif memory is not None and memory.changing_contents:
-                self.last[name] = with_own_containers(self.last[name])
+                self.last[name] = map_leaves(lambda leaf: leaf, self.last[name])  # in containers of its own
             if self.checking and memory is not None:
                 changed = [each for each in memory.changed_arguments() if not agreement.may_overwrite(each)]
                 self.inputs[name] = Ran(None, {}, memory.contents(changed), tuple(changed))

@@ -61,11 +61,6 @@ class Ran:
         return not any(covers(private[0], each) for each in self.changed)
 
 
-def with_own_containers(outputs: object) -> object:
-    """Return outputs in containers of their own: one that is an argument is put back before the next call."""
-    return map_leaves(lambda leaf: leaf, outputs)
-
-
 def difference_of_changed(difference: Difference, name: str, found: Ran, expected: Ran) -> Difference:
     """Return the difference of an argument, which says so where only one of the calls changed or left it."""
     part = name + difference.name.removeprefix("out")  # of a sparse gradient

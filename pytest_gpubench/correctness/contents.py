@@ -8,15 +8,8 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench.correctness.held import (
-    attributes_in,
-    base_of,
-    is_computed,
-    is_of_user,
-    items_in,
-    slots_in,
-    slots_of,
-)
+from pytest_gpubench.correctness.held import base_of, is_computed, is_of_user, items_in, slots_in
+from pytest_gpubench.correctness.leaves import attributes_in, slots_of
 
 SEQUENCES = (list, deque, set)
 
@@ -46,7 +39,8 @@ class Contents:
         if isinstance(value, torch.nn.Module):
             for module in value.modules():
                 yield cls(vars(module), type(module))
-                yield from map(cls, (module._parameters, module._buffers, module._modules))
+                inner = (module._parameters, module._buffers, module._modules)
+                yield from [cls(each) for each in inner if base_of(each)]  # a ScriptModule has others
         elif isinstance(value, torch.optim.Optimizer):
             yield cls(value.state)
         else:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pytest_gpubench.correctness.leaves import Leaves, tensor_of
+from pytest_gpubench.correctness.leaves import Leaves, attributes_in, slots_of, tensor_of
 from pytest_gpubench.units import repr_of
 
 MOST_ITEMS = 1000
@@ -42,7 +42,7 @@ def held_by(leaves: Leaves) -> Leaves:
 
 def values_held_by(leaves: Leaves) -> Leaves:
     """Return the tensors and the numbers, texts and None that objects among leaves hold, by name."""
-    objects = [(name, leaf) for name, leaf in leaves if not is_value(leaf)]
+    objects = [(name, leaf) for name, leaf in leaves if attributes_in(leaf) or not is_value(leaf)]
     seen: dict[int, object] = {}
     return [each for name, leaf in objects for each in reached_in(name, leaf, seen) if is_value(each[1])]
 
@@ -70,16 +70,26 @@ def reached_in(name: str, holder: object, seen: dict[int, object]) -> Iterator[t
     waiting: deque[tuple[str, object]] = deque([(name, holder)])
     while waiting and looked_into < MOST_OBJECTS:
         name, value = waiting.popleft()
-        if id(value) in seen:
+        if _has_no_class(value):
             continue
-        if is_value(value):
+        is_known, is_leaf = id(value) in seen, is_value(value)
+        if is_leaf:
             yield name + f"#{times[name]}" * (name in times), value
             times[name] += 1
-        else:
+        elif not is_known:
             yield name, value
+        if not is_known and (attributes_in(value) or not is_leaf):
             seen[id(value)] = value
             looked_into += 1
             waiting.extend((name + suffix, inner) for suffix, inner in _contents_of(value))
+
+
+def _has_no_class(value: object) -> bool:
+    """Tell whether a value refuses to be asked for its class, as a weak proxy of an object that is gone does."""
+    try:
+        return value.__class__ is None
+    except Exception:
+        return True
 
 
 def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
@@ -105,11 +115,10 @@ def _contents_of(value: Any) -> Iterator[tuple[str, object]]:
 
 
 def _attributes_of(value: Any) -> Iterator[tuple[str, object]]:
-    """Yield the attributes of an object of the user's."""
-    if is_of_user(value):
-        own = {**(attributes_in(value) or {}), **slots_in(value)}
-        names = [name for name in own if name not in OF_MODULES and not is_computed(type(value), name)]
-        yield from [(f".{name}", own[name]) for name in names]
+    """Yield the attributes of an object of the user's, and tensors that another has, such as `weight.main_grad`."""
+    own, are_all = {**(attributes_in(value) or {}), **slots_in(value)}, is_of_user(value)
+    names = [name for name in own if name not in OF_MODULES and not is_computed(type(value), name)]
+    yield from [(f".{name}", own[name]) for name in names if are_all or issubclass(type(own[name]), torch.Tensor)]
 
 
 def is_of_user(value: object) -> bool:
@@ -134,15 +143,6 @@ def base_of(container: object) -> type | None:
     return next((each for each in CONTAINERS if isinstance(container, each)), None)
 
 
-def attributes_in(value: object) -> dict[str, object] | None:
-    """Return the attributes of an object that has any, without a call of code of its class, which may raise."""
-    try:
-        own = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-    return own if isinstance(own, dict) and own is not value else None
-
-
 def slots_in(value: object) -> dict[str, object]:
     """Return what the slots of an object hold, by name, without a call of code of its class."""
     found = {}
@@ -150,13 +150,6 @@ def slots_in(value: object) -> dict[str, object]:
         with suppress(AttributeError):  # one that is empty
             found[name] = slot.__get__(value)
     return found
-
-
-def slots_of(value: object) -> dict[str, Any]:
-    """Return the slots of an object by name."""
-    classes = [vars(cls) for cls in type(value).__mro__[::-1] if "__slots__" in vars(cls)]
-    members = {name: each for cls in classes for name, each in cls.items()}
-    return {name: each for name, each in members.items() if isinstance(each, types.MemberDescriptorType)}
 
 
 def _variables_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import re
 import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -39,8 +40,10 @@ def flatten(value: object, name: str = "out", objects: bool = False) -> Leaves:
     if len(dict(inner)) < len(inner):  # keys of one repr
         inner = [(f"{suffix}#{place}", child) for place, (suffix, child) in enumerate(inner)]
     inside = [leaf for suffix, child in inner for leaf in flatten(child, name + suffix, objects)]
-    has_more = objects and _is_plain_dataclass(value) and not {*getattr(value, "__dict__", ())} <= {*_fields_of(value)}
-    return [(name, value), *inside] if has_more else inside
+    if not objects or not _is_plain_dataclass(value):
+        return inside
+    own = {*(attributes_in(value) or ()), *slots_of(value)}
+    return inside if own <= {*_fields_of(value)} else [(name, value), *inside]
 
 
 def children_of(value: object) -> list[tuple[str, object]] | None:
@@ -76,12 +79,27 @@ def _is_inside(container: object) -> Callable[[object], bool]:
 
 def _is_plain_dataclass(value: object) -> bool:
     """Tell whether a value is a dataclass that torch does not know; it knows few."""
-    is_one = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    return is_one and _pytree_children(value) is None
+    return dataclasses.is_dataclass(value) and not isinstance(value, type) and _pytree_children(value) is None
 
 
 def _fields_of(value: Any) -> list[str]:
     return [one.name for one in dataclasses.fields(value) if hasattr(value, one.name)]
+
+
+def attributes_in(value: object) -> dict[str, object] | None:
+    """Return the attributes of an object that has any, without a call of code of its class, which may raise."""
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return own if isinstance(own, dict) and own is not value else None
+
+
+def slots_of(value: object) -> dict[str, Any]:
+    """Return the slots of an object by name."""
+    classes = [vars(cls) for cls in type(value).__mro__[::-1] if "__slots__" in vars(cls)]
+    members = {name: each for cls in classes for name, each in cls.items()}
+    return {name: each for name, each in members.items() if isinstance(each, types.MemberDescriptorType)}
 
 
 def map_leaves(function: Callable[[object], object], value: object) -> object:

@@ -24,10 +24,6 @@ from pytest_gpubench.timing.profiler import ProfilerTimer, take_reps_of_noop
 if TYPE_CHECKING:
     import torch
 
-SAME = (
-    "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a result would be "
-    "right; let inputs(seed) draw other values, or tighten tolerance"
-)
 FAIR_SEEDS = (1, 2)
 """The seeds of the inputs by which a spec is found fair: one that is near the edge is always refused, or never."""
 LAPS = 11
@@ -173,7 +169,11 @@ class Reference:
             )
         nothing = "right within the tolerance: a candidate that computes nothing would pass; tighten tolerance"
         for change, words in (
-            (lambda leaf: leaf, SAME),
+            (
+                lambda leaf: leaf,
+                "the reference returns the same for two seeds, within the tolerance: a candidate that remembers a "
+                "result would be right; let inputs(seed) draw other values, or tighten tolerance",
+            ),
             (_zeros, f"zeros are {nothing}"),
             (_middle, f"one number everywhere is {nothing}"),
         ):

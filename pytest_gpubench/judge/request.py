@@ -15,7 +15,7 @@ from pytest_gpubench.judge.judging import Judge
 from pytest_gpubench.judge.spec import Spec
 from pytest_gpubench.judge.spec.model import draw_inputs, entry_named
 from pytest_gpubench.judge.spec.own_files import digest_of
-from pytest_gpubench.judge.spec.python_file import check_tolerance
+from pytest_gpubench.judge.spec.python_file import TOLERANCES, check_keys
 from pytest_gpubench.judge.trial import Rules
 from pytest_gpubench.results.model import Measurement
 from pytest_gpubench.units import name_of
@@ -90,8 +90,7 @@ def spec_of(
     for name, given in (("reference", reference), ("inputs", inputs)):
         if not callable(given):
             raise BadRequest(f"judge({name}=...) must be a function, found {type(given).__name__}")
-
-    check_tolerance(tolerance, "judge()")
+    check_keys("tolerance", {} if tolerance is None else tolerance, TOLERANCES, "judge()")
 
     def made(case: object, seed: int, device: "torch.device | str") -> tuple[Any, ...]:
         return draw_inputs(lambda: inputs(seed), seed, device)

@@ -67,7 +67,9 @@ SAME_TICK_US = 2.5e-3
 LEAST_FOR_STD = 10
 """The fewest samples that give the standard deviation an interval."""
 LEAST_OF_USE = 4
-"""Fewer independent samples decide nothing, so they are not counted further."""
+"""Fewer independent samples decide next to nothing, so they are not counted further."""
+SWING = 6.0
+"""Of samples worth fewer, which may lie in one slow swing, the deviation counts as at most so many times the range."""
 
 
 class Interval(NamedTuple):
@@ -157,7 +159,7 @@ def std_interval(samples: Sequence[float], alpha: float, independent: int | None
     independent: how many independent samples these are worth (`independent_for`); None is all of them. The interval is
     that of so many: modes that change slowly have a share in the samples by chance, and with it their kurtosis. Of ten
     or more samples that are worth four to nine it begins at 0 and ends where that of ten does: they never show that the
-    deviation is large, and do show where it is much smaller than a limit. Those worth fewer may lie in one slow swing.
+    deviation is large, and do show where it is much smaller than a limit. For those worth fewer see `SWING`.
 
     The upper end is D. G. Bonett's (Approximate confidence interval for standard deviation of nonnormal distributions,
     Computational Statistics & Data Analysis 50, 2006): a normal interval on ln(variance) whose width comes from the
@@ -166,8 +168,10 @@ def std_interval(samples: Sequence[float], alpha: float, independent: int | None
     quantile, that is at most 1.3 times. Samples that are all equal give (0, 0).
     """
     total = len(samples)
-    if total < LEAST_FOR_STD or (independent is not None and independent < LEAST_OF_USE):
+    if total < LEAST_FOR_STD:
         return None
+    if independent is not None and independent < LEAST_OF_USE:
+        return Interval(0.0, SWING * (max(samples) - min(samples)))
     count = total if independent is None else max(independent, LEAST_FOR_STD)
     mean = statistics.fmean(samples)
     spread = math.fsum((x - mean) ** 2 for x in samples)

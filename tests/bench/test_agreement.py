@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
@@ -150,16 +150,6 @@ def cache_of() -> SimpleNamespace:
     return SimpleNamespace(keys=[torch.zeros(4), torch.zeros(4)], length=0)
 
 
-@dataclass
-class Cache:
-    """Has an attribute that is no field."""
-
-    length: int = 0
-
-    def __post_init__(self) -> None:
-        self.keys = cache_of().keys
-
-
 def exchange(x: torch.Tensor, cache: Any) -> torch.Tensor:
     cache.keys[0] = x * 1
     return x * 2
@@ -231,8 +221,6 @@ def holder_of(gradient: torch.Tensor | None = None) -> SimpleNamespace:
         (lambda x, layer: x * 2, work_openly, layer_of, ".space: the cand"),
         (work_by_name, work_by_name, dict, None),
         (work_by_name, lambda x, spaces: work_by_name(x, spaces, 2), dict, "['layer._space']: 4 of 4 elements"),
-        (fill, fill, Cache, None),
-        (fill, lambda x, cache: fill(x + 1, cache) - 2, Cache, ".keys[0]: 4 of 4 elements"),
         (keep, lambda x, layer: keep(keep(x, layer) / 2, layer), layer_of, "._keys[1]: the candidate overwrites it"),
         (train, train, holder_of, None),
         (train, lambda x, holder: x.sum(), holder_of, ".weight.grad: the candidate leaves it"),

@@ -174,7 +174,7 @@ EXCHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], object], list[str]
         [".x[0]", ".x[1]"],
     ),
     "set": (lambda: SimpleNamespace(x={1}), lambda held: held.x.add(2), []),
-    "attribute of a tensor": (lambda: torch.ones(2), lambda held: put(held, "cached", X), []),
+    "attribute of a tensor": (lambda: torch.ones(2), lambda held: put(held, "cached", X), [".cached"]),
     "item of a dict": (lambda: {"k": X}, lambda held: held.pop("k"), ["['k']"]),
     "order of a dict": (lambda: OrderedDict(k=X, n=1), lambda held: held.update(k=held.pop("k"), n=2), ["['n']"]),
     "dict that computes, and has attributes": (

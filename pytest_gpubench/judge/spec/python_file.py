@@ -60,8 +60,8 @@ def _search(module: ModuleType, parameters: Sequence[str], path: Path) -> Any:
 def rules_of(module: ModuleType, path: Path) -> dict[str, Any]:
     """Return the tolerance, limits and trust_claims of a module; raise BadRequest where they are not valid."""
     tolerance, limits = getattr(module, "tolerance", None), getattr(module, "limits", {})
-    check_tolerance(tolerance, path.name)
-    _check_keys("limits", limits, LIMITS, path.name)
+    check_keys("tolerance", {} if tolerance is None else tolerance, TOLERANCES, path.name)
+    check_keys("limits", limits, LIMITS, path.name)
     if not isinstance(trusts := getattr(module, "trust_claims", False), bool):
         raise BadRequest(f"{path.name}: trust_claims = {repr_of(trusts)} is not valid: give True or False")
     return {"tolerance": tolerance, "limits": Limits(**limits), "trust_claims": trusts}
@@ -90,12 +90,7 @@ def _cases(module: ModuleType, parameters: Sequence[str], path: Path) -> tuple[C
     return tuple(dict(each) for each in cases)
 
 
-def check_tolerance(given: object, where: str) -> None:
-    """Raise BadRequest unless this is None, or a mapping with keywords of `compare`."""
-    _check_keys("tolerance", {} if given is None else given, TOLERANCES, where)
-
-
-def _check_keys(what: str, given: object, legal: Sequence[str], where: str) -> None:
+def check_keys(what: str, given: object, legal: Sequence[str], where: str) -> None:
     """Raise BadRequest unless this is a mapping with legal keys only."""
     if not isinstance(given, Mapping):
         raise BadRequest(f"{where}: {what} = {repr_of(given)} is not valid: give a dict, of {', '.join(legal)}")
