@@ -124,8 +124,8 @@ class Reference:
     def outputs(self, args: tuple[Any, ...]) -> list[Leaf]:
         """Describe the tensors that the reference returns for these inputs."""
         given = copied(args)
-        found = describe(self.function(*given), "the reference's output")[1]
-        return [leaf_of(each, describe(given, "the inputs")[1]) for each in found]
+        found, inputs = describe(self.function(*given), "the reference's output")[1], describe(given, "the inputs")[1]
+        return [leaf_of(each, inputs) for each in found]
 
     def _returned(self, args: tuple[Any, ...]) -> Any:
         return as_sent(self.function(*copied(args)), "the reference's output")
