@@ -40,6 +40,7 @@ class Reference:
         self.golden, self.golden_factor = given.pop("golden", None), given.pop("golden_factor", None)
         check_golden(self.golden, self.golden_factor)
         self.tolerance = Tolerance(**given)
+        self.tries_each = spec.tries_each
         self.function = spec.reference
         self.device = device
         self.sets: list[tuple[Any, ...]] = []
@@ -159,7 +160,7 @@ class Reference:
                 "the reference's outputs differ in shape from seed to seed, and a candidate's are read from memory for "
                 "outputs of one shape: let the reference return what has the same shape for all seeds of a case"
             )
-        other = self._returned(second)
+        other, expected = self._returned(second), self._returned(first)
         if all(leaf is None for _, leaf in flatten(other)):
             raise BadRequest("there is nothing to compare: the reference returns no output; let it return its results")
         if wrong := [each.sentence for each in self.differences(other, second) if not each.passed]:
@@ -177,23 +178,29 @@ class Reference:
             (_zeros, f"zeros are {nothing}"),
             (_middle, f"one number everywhere is {nothing}"),
         ):
-            differences = self.differences(map_leaves(change, other), first)
+            found = map_leaves(change, other)
+            differences = self.differences(found, first)
             if differences and all(each.passed for each in differences):
                 raise UnfairComparison(words)
+            for name in self._right_by_chance(found, expected, first) if self.tries_each else ():
+                raise UnfairComparison(f"{name} alone: {words}")
         self._check_inputs(second, other)
 
     def _check_inputs(self, args: tuple[Any, ...], outputs: object) -> None:
         """Raise UnfairComparison where an input is right in the place of one of the outputs, and that is no copy."""
-        leaves = dict(flatten(outputs))
         for name, given in tensors_of(flatten(args, "inputs")):
-            found = map_leaves(partial(_as_if, given), outputs)
-            changed = {place for place, leaf in flatten(found) if not _are_equal(leaf, leaves[place])}
-            for each in self.differences(found, args) if changed else ():
-                if each.passed and each.name in changed:
-                    raise UnfairComparison(
-                        f"{each.name} is right within the tolerance if it is {name} unchanged: a candidate need not "
-                        "compute it; tighten tolerance, or let inputs(seed) draw values that change it by more"
-                    )
+            for output in self._right_by_chance(map_leaves(partial(_as_if, given), outputs), outputs, args):
+                raise UnfairComparison(
+                    f"{output} is right within the tolerance if it is {name} unchanged: a candidate need not compute "
+                    "it; tighten tolerance, or let inputs(seed) draw values that change it by more"
+                )
+
+    def _right_by_chance(self, found: object, expected: object, args: tuple[Any, ...]) -> list[str]:
+        """Return the names of outputs that are right for these inputs, and not those that the reference returns."""
+        leaves = dict(flatten(expected))
+        other = {place for place, leaf in flatten(found) if not _are_equal(leaf, leaves[place])}
+        differences = self.differences(found, args) if other else ()
+        return [each.name for each in differences if each.passed and each.name in other]
 
 
 class ReadyCase:

@@ -3,6 +3,7 @@
 from collections import namedtuple
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
@@ -97,6 +98,27 @@ def test_an_input_that_is_right_in_the_place_of_one_output_is_refused(
     message = r"^out\['moved'\] is right within the tolerance if it is inputs\[0\] unchanged"
     with nullcontext() if is_fair else pytest.raises(UnfairComparison, match=message):
         Reference(spec, cpu_device()).check_fair(first, second)
+
+
+@pytest.mark.parametrize(
+    ("middle", "spread", "words"),
+    [
+        (0.0, 0.009, "zeros are right"),
+        (7.0, 0.009, "one number everywhere is right"),
+        *((middle, spread, "") for middle in (0.0, 7.0) for spread in (0.0, 0.011)),
+    ],
+)
+@pytest.mark.parametrize("tries_each", [True, False])
+def test_one_of_two_outputs_that_is_one_number_within_the_tolerance_is_refused(
+    middle: float, spread: float, words: str, tries_each: bool
+) -> None:
+    """It allows 0.01 more or less. One that is exactly that number may be judged."""
+    spec = spec_of(lambda x: (x, middle + spread * x.sin()), lambda seed: 1, {"rtol": 0, "atol": 0.01})
+    first, second = (20 * torch.randn(1000, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    reference = Reference(replace(spec, tries_each=tries_each), cpu_device())
+    is_refused = words and tries_each
+    with pytest.raises(UnfairComparison, match=rf"^out\[1\] alone: {words}") if is_refused else nullcontext():
+        reference.check_fair((first,), (second,))
 
 
 def test_outputs_that_are_memory_of_inputs_are_known() -> None:

@@ -51,6 +51,8 @@ class Spec:
     """The sha256 of the texts of its files."""
     tolerance: Mapping[str, Any] | None = None
     """Keywords of `compare`: rtol, atol, equal_nan, golden, golden_factor; None takes torch's for the dtype."""
+    tries_each: bool = True
+    """True if no output alone may be zeros or one number within the tolerance; False where no user has chosen that."""
     limits: Limits = field(default_factory=Limits)
     trust_claims: bool = False
     """True if a PASS may rest on times that the candidate's own process claims."""
