@@ -121,6 +121,12 @@ def test_one_of_two_outputs_that_is_one_number_within_the_tolerance_is_refused(
         reference.check_fair((first,), (second,))
 
 
+def test_outputs_whose_names_differ_from_seed_to_seed_are_no_error_of_ours() -> None:
+    """They are compared, and nothing is right in the place of one that is not there."""
+    spec = spec_of(lambda x: {f"at {x[0]:g}": x, "sum": x.sum()}, lambda seed: 1, None)
+    Reference(spec, cpu_device()).check_fair((torch.arange(1.0, 5),), (torch.arange(2.0, 6),))
+
+
 def test_outputs_that_are_memory_of_inputs_are_known() -> None:
     spec = spec_of(lambda x, y: (x[1:], x + 1, y.view(2, 2), y.clone()), lambda seed: 1, None)
     found = Reference(spec, cpu_device()).outputs((torch.ones(4), torch.ones(4)))
